@@ -26,7 +26,7 @@ CONSTANTS = (float, type(None), np.dtype, wf.random.Generator)
 HOOKS = set(
     """
     Generator.advance Generator.give_back Generator.here Generator.reserve Generator.rewind
-    Graph.known Graph.record Graph.recorder Graph.update EMA.raw EMA.refuse_swapped
+    Graph.resolve Graph.record Graph.recorder Graph.update EMA.raw EMA.refuse_swapped
     GradScaler.is_waiting GradScaler.note_step GradScaler.wait GradientMap.parts
     PrecisionMode.autocast PrecisionMode.read Trainer.settings
     check entries entry_of fitting_gradient flatten keywords not_begun numbers on_epoch_end

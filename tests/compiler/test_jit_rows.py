@@ -5,7 +5,7 @@ import pytest
 from tests.table.rows import EXEMPT, cases, load
 
 import weft as wf
-from weft.compiler.frontend.arguments import take_apart
+from weft.compiler.frontend.arguments import flatten_arguments
 from weft.compiler.frontend.trace import trace
 from weft.core.call import caller
 from weft.errors import StagingError, WeftError
@@ -55,7 +55,7 @@ def _floats(x) -> bool:
 
 def written(f, arrays):
     """The program of a call, and what goes into it."""
-    taken = take_apart(tuple(arrays), {}, lambda name: False, True)
+    taken = flatten_arguments(tuple(arrays), {}, lambda name: False, True)
     program = trace("row", f, taken)
     return program.graph, [p.read(taken.call) for p in program.places]
 

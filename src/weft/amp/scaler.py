@@ -117,7 +117,7 @@ class GradScaler:
     def _staged_scale(self) -> StagedScale | None:
         """What the program that is being written down makes of the scaler."""
         staging = current.get().staging
-        return None if staging is None else staging.kept(self, lambda: StagedScale(self, staging))
+        return None if staging is None else staging.state(self, lambda: StagedScale(self, staging))
 
     def _done_with(self, whose) -> Any:
         """What was done with some gradients since the last update; None: nothing."""

@@ -1,7 +1,7 @@
-"""The calling convention that executables of every target have: what is bound, and what is raised.
+"""The calling convention of executables on every target: the bound arrays, and the errors.
 
-At each call the inputs' arrays are bound, and arrays for the outputs that have memory of their own.
-Inputs are laid out row by row; those that are not are copied, and the copies are counted.
+Each call binds the inputs' arrays, and arrays for the outputs that have memory of their own. Inputs
+must be C-contiguous; others are copied, and the copies are counted.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ from .ir.schedule import GuardStep, LibraryStep, Schedule
 class Signature:
     """The arrays that are bound at each call: the inputs, then outputs with memory of their own.
 
-    argument  by buffers, whose array it lies in; an output may take an input's memory
-    written   the positions of inputs that are written, too
+    argument  from a buffer to the position of its array; an output may take an input's memory
+    written   the positions of inputs that are also written
     """
 
     buffers: tuple[int, ...]
@@ -33,12 +33,12 @@ class Signature:
 
     @property
     def fresh(self) -> tuple[int, ...]:
-        """The buffers whose memory is new at each call."""
+        """The buffers with new memory at each call."""
         return self.buffers[self.inputs :]
 
 
 def signature_of(schedule: Schedule) -> Signature:
-    """What a schedule binds."""
+    """The signature of a schedule."""
     outputs = [i for i, b in enumerate(schedule.buffers) if b.role == "output" and b.base is None]
     takes = {i: t for i in outputs if (t := schedule.buffers[i].takes) is not None}
     buffers = (*schedule.inputs, *(i for i in outputs if i not in takes))
@@ -50,14 +50,14 @@ def signature_of(schedule: Schedule) -> Signature:
 
 @dataclass
 class Copies:
-    """An input that had to be copied at calls: how often, and why."""
+    """The copies of an input at calls: how many, and why."""
 
     reason: str
     count: int = 0
 
 
 class Calling:
-    """What executables of every target say about themselves, and do with arguments."""
+    """The part of an executable that is the same on every target: signature and arguments."""
 
     def __init__(self, schedule: Schedule):
         self.schedule = schedule
@@ -66,17 +66,17 @@ class Calling:
 
     @property
     def fresh(self) -> list[tuple[tuple[int, ...], np.dtype]]:
-        """The shapes and dtypes of outputs that have memory of their own, new at each call."""
+        """The shapes and dtypes of the outputs with new memory at each call."""
         buffers = self.schedule.buffers
         return [(buffers[i].shape, buffers[i].dtype) for i in self.signature.fresh]
 
     @property
     def fresh_bytes(self) -> int:
-        """Bytes of outputs that have memory of their own."""
+        """The bytes of the outputs with new memory at each call."""
         return sum(self.schedule.buffers[i].nbytes for i in self.signature.fresh)
 
     def is_bound(self, output: int) -> bool:
-        """Whether a result is one of the arrays that are bound, as it is."""
+        """Whether an output is exactly one of the bound arrays, not a view of it."""
         if output not in self.signature.argument:
             return False
         b = self.schedule.buffers[output]
@@ -84,11 +84,10 @@ class Calling:
         return (b.shape, b.dtype) == (array.shape, array.dtype)
 
     def written_last(self, output: int) -> tuple[int, int] | None:
-        """Which of `fresh` a result is, if nothing can fail once that is written; else None.
+        """An output's position in `fresh`, and the first task that writes it; else None.
 
-        Beside it the first task that writes it: a signal's handler may still end the call there.
-
-        A library call may fail, and may run the user's code, so beside one there is none.
+        Only if nothing can fail once it is written, except that a signal handler may end the call.
+        A library call may fail, and may run user code, so a schedule with one has no such output.
         """
         steps, storage = self.schedule.steps, self.schedule.storage
         i = self.schedule.outputs[output]
@@ -99,17 +98,17 @@ class Calling:
         failing = any([isinstance(s, GuardStep) for s in steps[first:]])
         return None if failing else (n, first)
 
-    # -- arguments that cannot be bound as they are ----------------------------------------------
+    # -- arguments that cannot be bound unchanged ------------------------------------------------
 
     def check_count(self, given: int) -> None:
-        """Raise unless there are as many inputs as the program has."""
+        """Raise unless the number of inputs is right."""
         if given != self.signature.inputs:
             raise errors.ArgumentError(
                 f"compiled program: {given} inputs, expected {self.signature.inputs}"
             )
 
     def adapt(self, values: list, i: int) -> None:
-        """Copy an input that lies in another way; raise for one of other sizes or dtype."""
+        """Copy an input with another layout; raise for another shape or dtype."""
         b, value = self.schedule.buffers[self.signature.buffers[i]], values[i]
         if not isinstance(value, np.ndarray):
             raise errors.DTypeError(
@@ -123,28 +122,28 @@ class Calling:
             raise errors.ShapeError(
                 f"compiled program: input {i} has shape {value.shape}, expected {b.shape}"
             )
-        values[i] = self._copied(i, value, _reason(value))
+        values[i] = self._copy(i, value, _reason(value))
 
     def separate(self, values: list, i: int) -> None:
-        """Copy an input that shares memory with one that is written; raise if it is, too."""
+        """Copy an input that shares memory with a written one; raise if both are written."""
         if i in self.signature.written:
             others = [j for j in self.signature.written if np.shares_memory(values[i], values[j])]
             raise errors.ArgumentError(
                 f"compiled program: inputs {others} are written and share memory; copy one of them"
             )
-        values[i] = self._copied(i, values[i], "it shares memory with an input that is written")
+        values[i] = self._copy(i, values[i], "it shares memory with an input that is written")
 
-    def _copied(self, i: int, value: np.ndarray, reason: str) -> np.ndarray:
+    def _copy(self, i: int, value: np.ndarray, reason: str) -> np.ndarray:
         b = self.schedule.buffers[self.signature.buffers[i]]
-        made = np.empty(b.shape, b.dtype)
-        np.copyto(made, value)
+        copy = np.empty(b.shape, b.dtype)
+        np.copyto(copy, value)
         copies = self.copies.setdefault(i, Copies(reason))
         copies.count, copies.reason = copies.count + 1, reason
-        return made
+        return copy
 
 
 def _reason(value: np.ndarray) -> str:
-    """Why a program cannot use an array that has the right sizes."""
+    """Why an array of the right shape and dtype cannot be bound."""
     if type(value) is not np.ndarray:
         return f"it is a {type(value).__name__}"
     if not value.flags.c_contiguous:
@@ -154,11 +153,11 @@ def _reason(value: np.ndarray) -> str:
     return "its memory is read-only" if not value.flags.writeable else "its dtype is a copy"
 
 
-# -- steps that every target runs in the same way ---------------------------------------------
+# -- steps that are the same on every target --------------------------------------------------
 
 
 def strided(base: np.ndarray, offset: int, shape: tuple, strides: tuple) -> np.ndarray:
-    """A view of an array that is laid out row by row; offset and strides are in elements."""
+    """A view of a C-contiguous array; offset and strides are in elements."""
     line = base.reshape(-1)
     start = line[min(offset, line.size) :]
     steps = tuple(s * base.itemsize for s in strides)
@@ -166,7 +165,7 @@ def strided(base: np.ndarray, offset: int, shape: tuple, strides: tuple) -> np.n
 
 
 def library_results(step: LibraryStep, operands: list) -> tuple:
-    """What the backend's kernel gives; errors say the operation and the user's line."""
+    """The results of the backend's kernel; errors name the operation and the user's line."""
     op, operands = step.op, list(beside_bfloat16(step.op, operands))
     kernel = KERNELS[op][np.ndarray]
     try:
@@ -180,7 +179,7 @@ def library_results(step: LibraryStep, operands: list) -> tuple:
 
 
 def refusal(step: GuardStep, seen: np.ndarray | None) -> Exception:
-    """The error of a guard whose flag was false; `seen` are the indices that it is about."""
+    """The error of a guard whose flag was false; `seen` are the indices that it checked."""
     message = step.message
     if step.seen is not None:
         _, least, n = step.seen
@@ -189,7 +188,7 @@ def refusal(step: GuardStep, seen: np.ndarray | None) -> Exception:
 
 
 def _at(failure: Exception, line: str) -> Exception:
-    """The error with the line where the operation was written, not where the program was called."""
+    """The error with the user's line of the operation, not that of the program's call."""
     if isinstance(failure, errors.WeftError):
         failure.args = (f"{failure.message} (at {line})",)
     else:

@@ -1,4 +1,4 @@
-"""A function that is run as programs, one for each kind of call."""
+"""A compiled function: one variant for each kind of call."""
 
 import os
 import sys
@@ -25,16 +25,16 @@ from .explain.picture import TracedGraph
 from .explain.report import Text, Texts, VariantRecord, kernels_text, report
 from .explain.stages import after_stage
 from .frontend.arguments import (
+    CallArguments,
     CallKey,
     Quick,
-    Taken,
     difference,
-    find_lengthened,
+    find_resized,
+    flatten_arguments,
     positional_names,
     settings_key,
-    take_apart,
 )
-from .frontend.effects import Before
+from .frontend.effects import StateBefore
 from .frontend.inputs import Call
 from .frontend.trace import trace
 from .frontend.variant import Variant
@@ -43,12 +43,12 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
-# Those that there are, so that a forked child can free their locks.
+# All compiled functions, so that a forked child can replace their locks.
 _COMPILED: WeakSet["Compiled[..., Any]"] = WeakSet()
 
 
 def _free_locks() -> None:
-    """In a forked child nobody is in a call: threads that were are not there."""
+    """Replace all locks in a forked child, where the threads that held them do not exist."""
     for compiled in _COMPILED:
         compiled._lock = RLock()
 
@@ -58,14 +58,14 @@ if hasattr(os, "register_at_fork"):
 
 
 class Compiled(Generic[P, R]):
-    """A function that is run as programs.
+    """A function that runs as native code.
 
-    recompilations  why each program after the first was made
+    recompilations  why each variant after the first was compiled
     """
 
     __wrapped__: Callable[..., Any]
     name: str
-    _walked = ("__wrapped__",)  # what another compiled function looks at before each call
+    _walked = ("__wrapped__",)  # attributes that a walk of the reachable state visits
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Compiled(Generic[P, R]):
         self._static = _static_names(f, static_argnums, static_argnames)
         self._parameters = positional_names(f)
         self._variants: dict[CallKey, list[Variant]] = {}
-        self._made: list[VariantRecord] = []  # the programs in the order they came
+        self._made: list[VariantRecord] = []  # all variants, in order
         self._latest: tuple[CallKey, Variant] | None = None
         self._quick: Quick | None = None
         self._lock = RLock()
@@ -104,7 +104,7 @@ class Compiled(Generic[P, R]):
         quick = self._quick
         if quick is not None and not kwargs and settings is quick.settings:
             if default_float() is not quick.floats:
-                pass  # programs are made for a default dtype
+                pass  # variants are specialised on the default dtype
             elif quick.direct is not None:
                 raws = quick.raws(args)
                 made = None if raws is None else quick.direct(raws)
@@ -118,57 +118,57 @@ class Compiled(Generic[P, R]):
                         return program(call)
         if settings.levels or settings.staging is not None:
             return self.__wrapped__(*args, **kwargs)
-        taken = take_apart(args, kwargs, self._static.__contains__, settings.grad)
+        taken = flatten_arguments(args, kwargs, self._static.__contains__, settings.grad)
         if any([t.__class__ in BOXED for t in taken.call.tensors]):
             return self.__wrapped__(*args, **kwargs)
         with self._lock:
-            program = self._program(taken, settings)
+            program = self._find_variant(taken, settings)
             quick = not kwargs and not program.once
             self._quick = Quick.of(settings, taken, program) if quick else None
             return program(taken.call)
 
     def alike(self, g: Callable[..., Any]) -> "Compiled[..., Any]":
-        """Another function of the same arguments, compiled in the same way."""
+        """Compile another function with the same options."""
         return type(self)(g, *self._options)
 
-    def _program(self, taken: Taken, settings: Settings) -> Variant:
+    def _find_variant(self, taken: CallArguments, settings: Settings) -> Variant:
         key = (*taken.key, settings_key(settings))
-        program, why = _fitting(self._variants.get(key, ()), taken.call)
+        program, why = _find_match(self._variants.get(key, ()), taken.call)
         if program is None:
-            program = self._new_program(key, taken, why)
+            program = self._new_variant(key, taken, why)
             if not program.once:
                 self._variants.setdefault(key, []).append(program)
         self._latest = key, program
         return program
 
-    def _new_program(self, key: CallKey, taken: Taken, why: str | None) -> Variant:
-        """A program for calls of a kind that there was none for, or none that fits now."""
+    def _new_variant(self, key: CallKey, taken: CallArguments, why: str | None) -> Variant:
+        """Trace and compile a variant: there is none for this kind of call, or none matches."""
         if self._latest is not None:
             latest, last = self._latest
             why = why or last.once or difference(latest, key, self._parameters)
-            self._check_room(why, find_lengthened(latest, key, self._parameters))
+            self._check_room(why, find_resized(latest, key, self._parameters))
         began = perf_counter()
-        before = Before(self.name, self.__wrapped__, taken.statics)
+        before = StateBefore(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
-        program.once = once(before.report())
+        program.once = single_use_reason(before.report())
         traced = perf_counter() - began
         program.begin(taken.call)
         self._note(VariantRecord(program, key, why or "", traced))
         return program
 
-    def _note(self, made: VariantRecord) -> None:
-        """Remember a program, and why there is another one."""
+    def _note(self, record: VariantRecord) -> None:
+        """Record a variant, and why it was compiled."""
         if self._made:
-            self.recompilations.append(made.reason)
-        self._made.append(made)
+            self.recompilations.append(record.reason)
+        self._made.append(record)
 
     def _check_room(self, why: str, lengths: str | None) -> None:
-        """Raise where there may be no further program.
+        """Raise if there are `max_variants` variants already.
 
-        lengths  of the arguments that differ from those of the latest call, as `dynamic` has them
+        lengths  the arguments whose lengths differ from the latest call's, as text for `dynamic=`
         """
         if len(self._made) >= self.max_variants:
-            told = "\n  ".join([*self.recompilations, why])
+            reasons = "\n  ".join([*self.recompilations, why])
             shapes = (
                 f"compile it with dynamic={lengths}, which makes one program for many lengths"
                 if lengths
@@ -178,18 +178,18 @@ class Compiled(Generic[P, R]):
                 f"compile: {self.name} has been compiled {self.max_variants} times "
                 f"(max_variants={self.max_variants}), and another call needs it again. Pass what "
                 f"changes as a tensor or a float, {shapes}, or raise max_variants. "
-                f"Why, each time:\n  {told}\n"
+                f"Why, each time:\n  {reasons}\n"
             )
 
     @property
     def graph(self) -> Graph:
-        """The program of the latest call as it was written down; `graph.draw()` shows it."""
+        """The traced graph of the latest call; `graph.draw()` shows it."""
         program = self._last()
         return TracedGraph.of(program.graph, self.name, [p.short for p in program.places])
 
     @property
     def kernels(self) -> Texts:
-        """The fused loops and routines of the program of the latest call, as readable texts."""
+        """The kernels and routines of the latest call, as readable texts."""
         return kernels_text(self._last().executable.schedule)
 
     def _last(self) -> Variant:
@@ -200,7 +200,7 @@ class Compiled(Generic[P, R]):
     def explain(self, verbose: bool = False, stage: str | None = None) -> Text:
         """What was compiled, for which calls, how, and why again.
 
-        verbose  every step and everything that a program is built on, however long
+        verbose  every step and every guard, however long
         stage    instead, what a stage of the compiler made of the latest call's program:
                  "trace" and "passes" (graphs), "schedule", "memory" (the plan), "build"
         """
@@ -221,7 +221,7 @@ class Compiled(Generic[P, R]):
         return self if instance is None else _BoundMethod(self, instance)
 
     def __reduce__(self) -> Any:
-        """Copies and pickles are of the function, and make programs of their own."""
+        """Copy or pickle the function only; the copy compiles its own variants."""
         found: object = sys.modules.get(self.__module__)
         path = getattr(self, "__qualname__", self.name)
         for name in path.split("."):
@@ -234,8 +234,8 @@ class Compiled(Generic[P, R]):
         return f"<compiled {self.name}>"
 
 
-def _fitting(programs: Sequence[Variant], call: Call) -> tuple[Variant | None, str | None]:
-    """The program that fits a call; if there is none, why the last one does not."""
+def _find_match(programs: Sequence[Variant], call: Call) -> tuple[Variant | None, str | None]:
+    """The variant that matches a call; if none does, why the last one does not."""
     for program in programs:
         program.prepare(call)
         if program.matches(call):
@@ -248,13 +248,13 @@ def _fitting(programs: Sequence[Variant], call: Call) -> tuple[Variant | None, s
     return None, why
 
 
-def once(new: list[str]) -> str:
-    """Why a program is good for one call only, whose trace has made these things; "" if none."""
+def single_use_reason(new: list[str]) -> str:
+    """Why a variant is right for one call only: its trace added these places; "" if none."""
     return f"{', '.join(new)}: made while the function was traced, and there since" if new else ""
 
 
 class _BoundMethod:
-    """A compiled function whose first argument is an object."""
+    """A compiled method, bound to its object."""
 
     def __init__(self, compiled: Compiled[..., Any], instance: object):
         self._compiled, self._instance = compiled, instance
@@ -269,13 +269,13 @@ class _BoundMethod:
 def _static_names(
     f: Callable[..., Any], numbers: int | Sequence[int], names: str | Sequence[str]
 ) -> frozenset[int | str]:
-    """The positions and the names of static arguments; each by both where that is known."""
+    """The static arguments by position and by name, as far as both are known."""
     numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
     names = (names,) if isinstance(names, str) else tuple(names)
     found: set[int | str] = {*numbers, *names}
     try:
         parameters = list(signature(f).parameters.values())
-    except ValueError:  # of a builtin nobody knows the names
+    except ValueError:  # the names of a builtin's parameters are not known
         return frozenset(found)
     variadic = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
     known = {p.name: k for k, p in enumerate(parameters)}

@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 class CompilesItself(Protocol):
-    """What says itself how it is called by programs: a module."""
+    """An object that defines its own compiled form: a module."""
 
     def __weft_compiled__(self, programs: Any) -> Any: ...
 
@@ -78,28 +78,27 @@ def compile(
     dynamic: Mapping[Any, Any] | None = None,
     buckets: Sequence[int] | None = None,
 ) -> Any:
-    """f as native code, made at its first call and for each new kind of arguments.
+    """f as native code, compiled at its first call and for each new kind of arguments.
 
     f                the function; without it the result is a decorator
-    static_argnums   positions of arguments that a program is made for, value by value
+    static_argnums   positions of arguments on whose values programs are specialised
     static_argnames  names of such arguments
-    max_variants     how many programs there may be; one more is an error
+    max_variants     the largest number of programs; one more is an error
     dynamic          {argument: axis or axes} whose length changes from call to call: one program
-                     for each bucket of lengths, which gives what the function gives at the
-                     call's own length; what cannot be made right is a `PaddingError`
-    buckets          the lengths that such programs are made for; else powers of two from 16 on
+                     for each bucket of lengths, with the same results as at the call's own
+                     length; where padding would change a result, a `PaddingError` is raised
+    buckets          the lengths that such programs are compiled for; else powers of two from 16 on
 
-    The function is run once for each kind of call, with tensors that have shapes and dtypes but no
-    values. What it does to tensors then is what a call does: also to tensors that it finds by
-    itself, to parameters, their `.grad` and an optimizer's state, which are read anew and changed
-    at each call. Floats among the arguments are read anew, too. For another value of whatever else
-    the function can read, by any path (arguments, globals, outer variables, attributes, items),
-    another program is made; what cannot be watched (clocks, files) is refused. Prints and changes
-    of Python objects happen while it is compiled, not when it is called. In `vmap` and `jvp`, and
-    inside another compiled function, the function itself runs, and becomes part of what is around
-    it.
+    The function is traced once for each kind of call, with tensors that have shapes and dtypes but
+    no values. Each call repeats its operations on tensors: also on captured tensors, parameters,
+    their `.grad` and an optimizer's state, which are read anew and changed at each call. Floats
+    among the arguments are read anew, too. Every other value that the function can read, by any
+    path (arguments, globals, outer variables, attributes, items), is guarded: if it changes,
+    another program is compiled. What cannot be guarded (clocks, files) is refused. Prints and
+    changes of Python objects happen during the trace, not at each call. In `vmap` and `jvp`, and
+    inside another compiled function, the function itself runs, as part of the surrounding program.
 
-    Of a module it makes a module that shares everything with the first (parameters, buffers,
+    A compiled module is a module that shares everything with the original (parameters, buffers,
     modes, hooks, attributes) and whose calls are compiled.
 
     >>> import weft as wf

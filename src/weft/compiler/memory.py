@@ -1,7 +1,7 @@
-"""The memory plan: where in one arena each scratch buffer lies, and for how long.
+"""The memory plan: the offset of each scratch buffer in one arena.
 
 Buffers that are alive at the same step do not overlap, except that a kernel's result may take the
-place of an operand that dies with it and is read at the index where the result is written.
+memory of an operand whose last use is this kernel, if the kernel reads it at the index it writes.
 """
 
 from collections.abc import Iterator
@@ -17,10 +17,11 @@ ALIGNMENT = 64  # bytes: a cache line
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """`offsets` in bytes by scratch buffers; `size` is the arena's, `least` what is alive at once.
+    """The layout of the arena.
 
-    size    bytes of the arena: the peak of what the steps hold beside inputs and outputs
-    least   the bytes that are alive at the worst step, which no plan can go below
+    offsets  in bytes, by scratch buffer
+    size     bytes of the arena: the peak memory beside inputs and outputs
+    least    the bytes that are alive at the worst step: a lower bound of any plan
     """
 
     offsets: dict[int, int]
@@ -30,7 +31,7 @@ class MemoryPlan:
 
 @dataclass
 class _ArenaSlot:
-    """Buffers that follow each other in one place: from the first write to the last read."""
+    """Buffers that take over one place from each other: from the first write to the last read."""
 
     buffers: list[int]
     nbytes: int
@@ -39,7 +40,7 @@ class _ArenaSlot:
 
 
 def plan(schedule: Schedule, alignment: int = ALIGNMENT) -> MemoryPlan:
-    """Place all scratch buffers, each from a multiple of so many bytes on."""
+    """Plan the arena; each offset is a multiple of `alignment` bytes."""
     spans = lifetimes(schedule)
     slots = _slots(schedule, spans, alignment)
     placed = min(
@@ -60,14 +61,14 @@ def verify_plan(schedule: Schedule, placed: MemoryPlan) -> None:
 
 
 def round_up(nbytes: int, alignment: int = ALIGNMENT) -> int:
-    """Bytes up to the next boundary."""
+    """Bytes, rounded up to a multiple of the alignment."""
     return -(-nbytes // alignment) * alignment
 
 
 def lifetimes(schedule: Schedule) -> dict[int, tuple[int, int]]:
     """For each scratch buffer that is no view: the steps that write it first and use it last.
 
-    One that nobody reads lives as long as the step that writes it.
+    A buffer that is not read lives as long as the step that writes it.
     """
     spans: dict[int, tuple[int, int]] = {}
     for k, step in enumerate(schedule.steps):
@@ -97,8 +98,8 @@ def in_place(kernel: Kernel, operand: int, result: int) -> bool:
 
 
 def _heirs(schedule: Schedule, k: int, step: ScheduleStep, spans: dict) -> Iterator[tuple]:
-    """(result, operand) pairs of storages: the result may take the operand's place."""
-    factors: set[int] = set()  # of a product, other tiles of which are still to be made
+    """(result, operand) pairs of storages: the result may take the operand's memory."""
+    factors: set[int] = set()  # operands of a product, which later tiles still read
     if isinstance(step, TiledStep):
         factors = {schedule.storage(i) for i in (step.product.a, step.product.b)}
         step = step.then
@@ -126,7 +127,7 @@ def _heirs(schedule: Schedule, k: int, step: ScheduleStep, spans: dict) -> Itera
 def _slots(
     schedule: Schedule, spans: dict[int, tuple[int, int]], alignment: int
 ) -> list[_ArenaSlot]:
-    """Buffers that inherit memory from each other together, the others alone."""
+    """One slot for buffers that take over memory from each other; one for each other buffer."""
     slots: dict[int, _ArenaSlot] = {}
     for b, (first, last) in spans.items():
         slots[b] = _ArenaSlot([b], round_up(schedule.buffers[b].nbytes, alignment), first, last)
@@ -162,7 +163,7 @@ def _by_area(slot: _ArenaSlot) -> tuple:
 
 
 def _place_slots(slots: list[_ArenaSlot], key) -> list[int]:
-    """Offsets: one slot after the other goes into the smallest gap that it fits."""
+    """The offsets: each slot in turn goes into the smallest gap that it fits."""
     offsets = [0] * len(slots)
     placed: list[tuple[int, int, int, int]] = []  # offsets and ends, first and last steps
     for n in sorted(range(len(slots)), key=lambda n: key(slots[n])):
@@ -175,7 +176,7 @@ def _place_slots(slots: list[_ArenaSlot], key) -> list[int]:
 
 
 def _gap(taken: list[tuple[int, int]], nbytes: int) -> int:
-    """The start of the smallest gap between taken ranges; behind them if none is wide enough."""
+    """The start of the smallest gap between taken ranges; their end if none is wide enough."""
     best, width, end = -1, 0, 0
     for start, stop in taken:
         if start - end >= nbytes and (best < 0 or start - end < width):

@@ -6,8 +6,8 @@
     memory     memory.py              a schedule            → where each scratch buffer lies
     build      target.build           a schedule and a plan → an executable
 
-Schedules are planned as they are made: values are computed again where that lowers the plan's peak
-(`fusion/low_memory.py`). What the stages from the passes to the plan have made is kept on disk.
+The schedule is chosen together with its plan: values are rematerialised where that lowers the
+plan's peak (`fusion/low_memory.py`). Schedules and plans are cached on disk.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,22 +24,22 @@ from .timing import stage
 
 
 def current_target() -> Target:
-    """The machine that code is made for: that of the block `using`, else the processor at hand."""
+    """The target of the block `using`, else the CPU."""
     chosen = current.get().target
     if chosen is not None:
         return chosen
-    from .cpu.target import CPU  # when it is first needed: it loads LLVM
+    from .cpu.target import CPU  # at first use: it loads LLVM
 
     return CPU
 
 
 def using(target: Target) -> SettingsBlock:
-    """A block in which functions are compiled for another machine, into programs of their own."""
+    """A block in which functions are compiled for another target, as separate variants."""
     return SettingsBlock(target=target)
 
 
 def build(graph: Graph, donated: Mapping[int, int], target: Target) -> Executable:
-    """A traced graph, ready to run.
+    """The executable of a traced graph.
 
     donated   the position of an output to that of the input whose memory it may take
     """
@@ -49,7 +49,7 @@ def build(graph: Graph, donated: Mapping[int, int], target: Target) -> Executabl
 
 
 def lower(graph: Graph, donated: Mapping[int, int], target: Target) -> tuple[Schedule, MemoryPlan]:
-    """The schedule of a traced graph and its memory plan: from the disk, or made and put there."""
+    """The schedule of a traced graph and its memory plan, from the disk cache if it has them."""
     key = schedules.key_of(graph, donated, target.key)
     kept = schedules.fetch(key)
     if kept is not None:
@@ -63,7 +63,7 @@ def lower(graph: Graph, donated: Mapping[int, int], target: Target) -> tuple[Sch
 def lower_anew(
     graph: Graph, donated: Mapping[int, int], target: Lowering
 ) -> tuple[Schedule, MemoryPlan]:
-    """The schedule of a graph and its memory plan, without looking at the disk."""
+    """The schedule of a graph and its memory plan, without the disk cache."""
     with stage("passes"):
         simple = optimise(graph, target.passes)
     with stage("schedule"):
@@ -71,7 +71,7 @@ def lower_anew(
 
 
 def stages(graph: Graph, donated: Mapping[int, int], target: Target) -> Iterator[tuple[str, Any]]:
-    """What each stage makes of a traced graph, by name; nothing is taken from the disk."""
+    """The value after each stage of a traced graph, by name; the disk cache is not used."""
     yield "trace", graph
     simple = optimise(graph, target.passes)
     yield "passes", simple

@@ -1,4 +1,4 @@
-"""What the compiler asks of the machine that it makes code for."""
+"""`Target`: what the compiler needs of the machine that it compiles for."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -18,22 +18,22 @@ Arrays = Sequence[np.ndarray]
 
 
 class Ending(Protocol):
-    """What follows a call that changes something: done completely or not at all."""
+    """The end of a call that changes something: done completely or not at all."""
 
     def finish(self, made: list[np.ndarray]) -> Any:
-        """Take over what the call made, and give its result; it may be done twice."""
+        """Write the call's outputs back, and give its result; may run twice."""
 
     def stop(self, task: int) -> None:
-        """An exception ended the call behind this task."""
+        """Clean up after an exception ended the call after this task."""
 
 
 class Executable(Protocol):
     """A schedule that can be run: a function from the inputs' arrays to the outputs'.
 
-    fresh        the shapes and dtypes of outputs that have memory of their own, new at each call
+    fresh        the shapes and dtypes of the outputs with new memory at each call
     fresh_bytes  their bytes
-    copies       by inputs, how often and why each had to be copied
-    from_disk    whether its code was found there
+    copies       by input, how often and why it was copied
+    from_disk    whether its code came from the disk cache
     """
 
     schedule: Schedule
@@ -51,36 +51,36 @@ class Executable(Protocol):
     def from_disk(self) -> bool: ...
 
     def written_last(self, output: int) -> tuple[int, int] | None:
-        """Which of `fresh` a result is, and its first task, if nothing fails once it is written."""
+        """Position in `fresh` and first task of an output after which nothing fails; else None."""
         ...
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """How it runs: what a report tells, by titles."""
+        """How it runs, as titles and texts for `explain()`."""
         ...
 
 
 class Computing(Protocol):
-    """What a machine computes by itself."""
+    """What a target computes natively."""
 
     def supports(self, graph: Graph, e: Equation) -> str:
         """Why no kernel computes an elementwise row or a fold for these dtypes; "" if one does.
 
-        The answer is of the row, the dtypes and the static parameters alone, never of the sizes: of
-        an operand that is Python's number only the equation tells the kind, and of an integer power
-        only the static parameter whether it is one that kernels compute.
+        The answer depends on the row, the dtypes and the static parameters, never on sizes. The
+        equation is needed for the kind of a Python scalar operand, and for the static parameter of
+        an integer power, which decides whether kernels compute it.
         """
         ...
 
     def routine(self, graph: Graph, views: Mapping[int, View], e: Equation) -> Routine | str | None:
-        """The routine of an equation; why there is none; None for a row that has no routine."""
+        """The routine of an equation, or why there is none; None for a row without routines."""
         ...
 
 
 class Lowering(Computing, Protocol):
-    """What graphs are lowered for: what it computes by itself, and how graphs are prepared.
+    """The part of a target that lowering needs: what it computes natively, and its passes.
 
     alignment  of buffers in the arena, in bytes
-    passes     by name, in order; each from a graph to one of the same values
+    passes     (name, pass) in order; each from a graph to one of the same values
     """
 
     @property
@@ -90,33 +90,33 @@ class Lowering(Computing, Protocol):
     def passes(self) -> Passes: ...
 
     def takes_long(self, work: Kernel | Routine | GemmStep, dtype: np.dtype | None = None) -> bool:
-        """Whether a signal is to end a call during this: nothing is written in place before it.
+        """Whether a signal may end a call during this work: nothing is written in place before it.
 
-        dtype  of a product, which does not say
+        dtype  of a product, whose step does not have it
         """
         ...
 
     def tune(self, schedule: Schedule) -> Schedule:
-        """The schedule with steps joined as this machine runs them best."""
+        """The schedule with steps joined as this target runs them best."""
         ...
 
 
 class Target(Lowering, Protocol):
-    """A machine: what graphs are lowered for, and how schedules are made ready to run there.
+    """A machine that graphs are lowered for and schedules are built for.
 
-    key   tells it apart from others where schedules are kept on disk
+    key   identifies the target in the disk cache
     """
 
     @property
     def key(self) -> tuple: ...
 
     def build(self, schedule: Schedule, plan: MemoryPlan) -> Executable:
-        """Make it ready to run."""
+        """The executable of a schedule."""
         ...
 
 
 def optimise(graph: Graph, passes: Passes, check: Callable[[Graph], None] | None = None) -> Graph:
-    """The graph after some passes, in order; `check` is called with the graph after each."""
+    """Apply the passes in order; `check` is called with the graph after each."""
     for _, apply in passes:
         graph = apply(graph)
         if check is not None:

@@ -1,4 +1,4 @@
-"""How long the stages of compiling take, for those who ask."""
+"""Measuring the stages of compiling, inside a `time_stages` block."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ _times: ContextVar[dict[str, float] | None] = ContextVar("weft_stages", default=
 
 @contextmanager
 def time_stages() -> Iterator[dict[str, float]]:
-    """A block whose stages are measured, in seconds."""
+    """A block that measures the stages inside it: seconds by name."""
     times: dict[str, float] = {}
     token = _times.set(times)
     try:
@@ -21,7 +21,7 @@ def time_stages() -> Iterator[dict[str, float]]:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """A block that is a stage of compiling."""
+    """A block that is measured as a stage of compiling."""
     times, began = _times.get(), perf_counter()
     yield
     if times is not None:

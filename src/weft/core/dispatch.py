@@ -57,7 +57,7 @@ def _apply_row(op: Op, args: Sequence[Array], static: Static, public: bool) -> A
     settings = current.get()
     autocast = settings.autocast
     if settings.staging is not None:
-        args, static = settings.staging.lifted(args), plain_in(static)
+        args, static = settings.staging.lift_arguments(args), plain_in(static)
     if autocast is not None and (public or any([a.__class__ in TENSORS for a in args])):
         return _apply_cast(op, args, static, public, autocast)
     raws, cls = ready_arrays(op, args)

@@ -29,7 +29,7 @@ def taken_if(staging: Any, condition: Condition) -> Iterator[None]:
 
 
 def _conditions(staging) -> list[Condition]:
-    return staging.kept(("the conditions of steps",), list)
+    return staging.state(("the conditions of steps",), list)
 
 
 def condition_of(staging: Any) -> Condition | None:

@@ -137,7 +137,7 @@ class Unbegun:
 
 def advance(optimizer: Any, pairs: list[tuple[ParameterEntry, Any]], staging: Any) -> None:
     """Write the step of these parameters down."""
-    slots = staging.kept(optimizer, dict)  # what earlier steps of the program made of the state
+    slots = staging.state(optimizer, dict)  # what earlier steps of the program made of the state
     _depend_on_settings(optimizer, staging)
     for entries in _equally_far(optimizer, pairs, slots):
         ahead = slots.setdefault((entries[0].key, "steps"), 0) + 1
@@ -217,7 +217,7 @@ class _Groups:
 def _depend_on_settings(optimizer, staging) -> None:
     """The settings that rules branch on, or that are not read at each call."""
     optimizer._check_groups()  # in the config's spelling from here on
-    staging.kept((id(optimizer), "groups"), partial(_guard_groups, optimizer, staging), optimizer)
+    staging.state((id(optimizer), "groups"), partial(_guard_groups, optimizer, staging), optimizer)
 
 
 def _guard_groups(optimizer, staging) -> None:
@@ -306,8 +306,8 @@ def follow(ema: Any, entries: list[ParameterEntry], staging: Any) -> None:
     """Write down that averages follow their parameters."""
     name = staging.name_of(ema, "EMA")
     staging.depends(f"{name}'s decay", lambda: Exact(ema.decay))
-    staging.fixed(f"whether {name}'s averages are in the parameters' place", ema, "is_swapped")
-    averages = staging.kept(ema, dict)
+    staging.fix(f"whether {name}'s averages are in the parameters' place", ema, "is_swapped")
+    averages = staging.state(ema, dict)
     with no_grad():
         for e in entries:
             if e.key not in averages:

@@ -1,4 +1,4 @@
-"""What a graph does: calls of functions, gradients and changes of variables, and computing them."""
+"""The calls of a graph (functions, gradients, updates of variables), and their replay."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class GraphCall:
     """A function applied to values of a graph.
 
-    foreign  whether the function is the user's own, with lines of its own
+    foreign  whether it is the user's function, whose own lines are shown in errors
     """
 
     number: int
@@ -35,13 +35,13 @@ class GraphCall:
 
     @property
     def operands(self) -> Iterator[Value]:
-        """The values that it reads, also by functions among its arguments."""
+        """The values that it reads, also those that functions among its arguments close over."""
         own = (self.function,) if self.foreign else ()
         return _values(leaves((own, self.args, self.kwargs)))
 
     def compute(self, replay: "Replay") -> Any:
         """The results, for one set of inputs."""
-        args, kwargs = map_tree(replay.known, self.args), map_tree(replay.known, self.kwargs)
+        args, kwargs = map_tree(replay.resolve, self.args), map_tree(replay.resolve, self.kwargs)
         with written_at(None if self.foreign else self.origin):
             return self.function(*args, **kwargs)
 
@@ -55,7 +55,7 @@ def _values(things: Iterable[Any]) -> Iterator[Value]:
             yield from _values(leaves((inside.nonlocals, inside.globals)))
 
 
-# The replay that is under way, for what functions among a call's arguments do to values.
+# The current replay, for functions among a call's arguments that compute with values.
 replaying: ContextVar["Replay | None"] = ContextVar("weft_replaying", default=None)
 
 
@@ -64,16 +64,16 @@ class GradientsCall(GraphCall):
     """The gradients of targets with respect to sources; args are the three lists."""
 
     def compute(self, replay: "Replay") -> Any:
-        targets, sources, seeds = map_tree(replay.known, self.args)
+        targets, sources, seeds = map_tree(replay.resolve, self.args)
         with written_at(self.origin):
             return replay.tape.gradient(targets, sources, seeds)
 
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """A change of variables, which is made when it is fetched, after everything else.
+    """An update of variables, which runs when it is fetched, after everything else.
 
-    result  what fetching it gives
+    result  the value of the fetch
     """
 
     graph: "Graph"
@@ -85,9 +85,9 @@ class Update:
     result: Value | None = None
 
     def make(self, replay: "Replay") -> None:
-        """Change the variables."""
+        """Run the update."""
         with changed(grad=False), written_at(self.origin):
-            self.change([replay.known(v) for v in self.values])
+            self.change([replay.resolve(v) for v in self.values])
 
     def __repr__(self) -> str:
         return f"<{self.name}: {', '.join(v.name for v in self.variables)}>"
@@ -95,24 +95,24 @@ class Update:
 
 @dataclass(eq=False)
 class Replay:
-    """A graph being computed: from the tensors of its placeholders, one call after the other.
+    """Computes a graph from the tensors of its placeholders, one call after the other.
 
     tape     watches the sources of gradients
-    watched  those sources; None for everything
+    watched  those sources; None for all values
     """
 
     graph: "Graph"
-    tape: Any  # a `wf.GradientTape`, which is not below this layer
+    tape: Any  # a `wf.GradientTape`, which is in a layer above
     watched: set[Value] | None
     given: dict[Placeholder, Tensor] = field(default_factory=dict)
     results: dict[GraphCall, list[Any]] = field(default_factory=dict)
 
     def feed(self, placeholder: Placeholder, tensor: Tensor) -> None:
-        """Give a placeholder its tensor."""
+        """Set the tensor of a placeholder."""
         self.given[placeholder] = self._watch(placeholder, tensor)
 
-    def known(self, x: Any) -> Any:
-        """What a value is; anything else is itself."""
+    def resolve(self, x: Any) -> Any:
+        """The tensor or number of a value; anything else is returned unchanged."""
         if not isinstance(x, Value):
             return x
         if isinstance(x, Placeholder):
@@ -124,7 +124,7 @@ class Replay:
         return self.results[x.call][x.position]
 
     def compute(self, call: GraphCall) -> Any:
-        """Run a call, and keep its results."""
+        """Run a call, and store its results."""
         token = replaying.set(self)
         try:
             made = call.compute(self)
@@ -148,7 +148,7 @@ class Replay:
 
 
 def needed_calls(fetched: Iterable[Value]) -> list[GraphCall]:
-    """The calls that values take, in the order that they were written."""
+    """The calls that values depend on, in the order in which they were recorded."""
     found: dict[GraphCall, None] = {}
     todo = [v.call for v in fetched if v.call is not None]
     while todo:

@@ -1,4 +1,4 @@
-"""A compiled graph: from the tensors of its placeholders to the values that are fetched."""
+"""A compiled graph: from the tensors of its placeholders to the fetched values."""
 
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
@@ -28,7 +28,7 @@ Feeds = Mapping["str | Placeholder", Any]
 class GraphFunction:
     """Runs part of a graph: `run(x=…)`, or `run({"x": …})` with names or placeholders as keys.
 
-    placeholders  what has to be given
+    placeholders  the inputs of each run
     """
 
     placeholders: list[Placeholder]
@@ -61,7 +61,7 @@ class GraphFunction:
         return run
 
     def _replay_calls(self, tensors: tuple[Tensor, ...]) -> Any:
-        """What is compiled: the graph's calls, then the changes of variables."""
+        """The compiled function: replay the graph's calls, then the updates of variables."""
         tape = public().GradientTape(persistent=True)
         replay = Replay(self._graph, tape, self._watched)
         with changed(grad=bool(self._gradients)):
@@ -79,7 +79,7 @@ class GraphFunction:
         return self._compiled(*self._tensors(given))
 
     def _merge_feeds(self, feeds: Feeds, named: dict[str, Any]) -> dict[str, Any]:
-        """All that was given, by the names of placeholders."""
+        """All feeds, by the names of placeholders."""
         if not isinstance(feeds, Mapping):
             raise errors.DTypeError(
                 f"run: got a {type(feeds).__name__}, expected run(name=value) or a dict"
@@ -97,15 +97,15 @@ class GraphFunction:
             self._known_name(key)
         missing = [p for p in self.placeholders if p.name not in given]
         if missing:
-            told = ", ".join(f"{p.name!r} {p.shape} at {p.line}" for p in missing)
+            inputs = ", ".join(f"{p.name!r} {p.shape} at {p.line}" for p in missing)
             raise errors.ArgumentError(
-                f"run: nothing was given for the placeholder {told}; run({missing[0].name}=…)"
+                f"run: nothing was given for the placeholder {inputs}; run({missing[0].name}=…)"
             )
         if len(given) > len(self.placeholders):
             for p in self._graph.placeholders:
                 if p.name in given:
-                    _fitting(p, given[p.name])
-        return [_fitting(p, given[p.name]) for p in self.placeholders]
+                    _convert_feed(p, given[p.name])
+        return [_convert_feed(p, given[p.name]) for p in self.placeholders]
 
     def _known_name(self, key: object) -> str:
         if isinstance(key, Placeholder) and key.graph is self._graph:
@@ -120,17 +120,17 @@ class GraphFunction:
 
     @property
     def graph(self) -> Program:
-        """The program of the latest run as it was written down."""
+        """The traced graph of the latest run."""
         return self._compiled.graph
 
     @property
     def kernels(self) -> Texts:
-        """The fused loops of the latest run's program."""
+        """The kernels of the latest run, as readable texts."""
         return self._compiled.kernels
 
     @property
     def recompilations(self) -> list[str]:
-        """Why each program after the first was made."""
+        """Why each variant after the first was compiled."""
         return self._compiled.recompilations
 
     def explain(self, verbose: bool = False) -> Text:
@@ -157,7 +157,7 @@ def _check_fetch(graph: "Graph", x: Any) -> Value | Update | None:
 
 
 def _in_order(updates: list[Update]) -> list[Update]:
-    """The updates; a variable is changed by one of them only."""
+    """The updates in order; raises if two of them change one variable."""
     by: dict[Variable, Update] = {}
     made = list(dict.fromkeys(updates))
     for update in made:
@@ -172,17 +172,17 @@ def _in_order(updates: list[Update]) -> list[Update]:
 
 
 def _fetch(replay: Replay, x: Any) -> Any:
-    """What a run gives for something that is fetched: values as they are before changes."""
+    """The result of a fetch; values are those before the updates."""
     if isinstance(x, Update):
         x = x.result
-    known = replay.known(x)
+    known = replay.resolve(x)
     if known.__class__ not in TENSORS:
         return known
     plain = isinstance(x, Placeholder | Variable)
     return known.detach().clone() if plain else known.detach()
 
 
-def _fitting(p: GraphTensor, value: Any) -> Tensor:
+def _convert_feed(p: GraphTensor, value: Any) -> Tensor:
     """A value for a placeholder, in its dtype."""
     x = value if value.__class__ in TENSORS else asarray(value)
     if x.__class__ in BOXED or (x.requires_grad and current.get().grad):

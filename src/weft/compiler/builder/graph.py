@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ...arrays.types import ArrayLike, DTypeLike
     from .function import GraphFunction
 
-Source = GraphTensor | Parameter  # with respect to which there are gradients
-# What an optimizer does with names, parameters and gradients.
+Source = GraphTensor | Parameter  # what gradients can be taken with respect to
+# An optimizer's step, on (name, parameter, gradient) triples.
 Step = Callable[[list[tuple[str, Parameter, Tensor]]], Any]
 
 
@@ -39,9 +39,9 @@ class Graph:
     name  what messages call it
 
     Every function of `wf`, `wf.nn.functional`, `wf.linalg`, `wf.fft` and `wf.special` is a method,
-    and writes itself down: `g.matmul(x, w)`. So do operators and methods of values. Shapes are
-    found at once, with None for sizes that differ between runs, so mistakes are told at the line
-    that makes them. In a run all variables are read first and changed last.
+    and records a call: `g.matmul(x, w)`. So do operators and methods of values. Shapes are inferred
+    at once, with None for sizes that differ between runs, so errors are raised at the line that
+    makes them. In a run all variables are read first and changed last.
 
     >>> import weft as wf
     >>> g = wf.Graph()
@@ -62,17 +62,16 @@ class Graph:
         self.made: dict[GraphCall, list[Value]] = {}  # the values of each call
         self._probes = [ShapeProbe(self, size) for size in SIZES]
 
-    # What goes in
+    # Inputs
 
     def placeholder(
         self, name: str, shape: int | Sequence[int | None], dtype: "DTypeLike | None" = None
     ) -> Placeholder:
-        """A tensor that each run is given: `run(name=…)`.
+        """An input of each run: `run(name=…)`.
 
-        name   what runs call it
-        shape  the sizes; None for one that differs between runs, and for which each run is
-               specialised
-        dtype  float32 (the default dtype) if it is not given
+        name   its name as an argument of runs
+        shape  the sizes; None for one that differs between runs, which are specialised on it
+        dtype  None: the default dtype, float32
 
         >>> import weft as wf
         >>> g = wf.Graph()
@@ -98,8 +97,8 @@ class Graph:
     ) -> Variable:
         """A tensor that the graph keeps between runs, and that runs can change.
 
-        name       what it is called in `state_dict()`
-        init       what it begins with: numbers, an array, a tensor, or a `wf.Parameter` to be used
+        name       its name in `state_dict()`
+        init       its initial value: numbers, an array, a tensor, or a `wf.Parameter` to use
         dtype      None: that of `init`
         trainable  whether gradients with respect to it are wanted
 
@@ -134,7 +133,7 @@ class Graph:
         [2.0, 4.0]
         """
         held = tensor(value, dtype=dtype)
-        return self._written(GraphCall(len(self.calls), "constant", lambda: held, (), {}, origin()))
+        return self._add(GraphCall(len(self.calls), "constant", lambda: held, (), {}, origin()))
 
     def _check_name(self, what: str, name: object) -> None:
         if not isinstance(name, str) or not name:
@@ -145,7 +144,7 @@ class Graph:
                     f"{what}: the name {name!r} is taken, by {other.label}; give another one"
                 )
 
-    # What is computed
+    # Calls
 
     def record(
         self,
@@ -154,19 +153,19 @@ class Graph:
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Write a call down; its results are values of the graph."""
+        """Record a call; its results are values of the graph."""
         kwargs = kwargs or {}
         replay = replaying.get()
         if replay is not None and replay.graph is self:
-            return function(*map_tree(replay.known, args), **map_tree(replay.known, kwargs))
+            return function(*map_tree(replay.resolve, args), **map_tree(replay.resolve, kwargs))
         return self._record(GraphCall, name, function, args, kwargs)
 
-    def known(self, value: GraphTensor) -> Tensor:
-        """The tensor of a value, in a function that a call was given."""
+    def resolve(self, value: GraphTensor) -> Tensor:
+        """The tensor of a value during a replay; raises outside of one."""
         replay = replaying.get()
         if replay is None or replay.graph is not self:
             raise value.not_here()
-        return replay.known(value)
+        return replay.resolve(value)
 
     def _record(
         self,
@@ -181,10 +180,10 @@ class Graph:
             self._check_operand(name, x)
         args, kwargs = map_tree(_keep_argument, args), map_tree(_keep_argument, kwargs)
         number = len(self.calls)
-        return self._written(kind(number, name, function, args, kwargs, origin(), foreign))
+        return self._add(kind(number, name, function, args, kwargs, origin(), foreign))
 
-    def _written(self, call: GraphCall) -> Any:
-        """A call as part of the graph, once it is known what it makes of which shapes."""
+    def _add(self, call: GraphCall) -> Any:
+        """Infer the shapes of a call's results, and add it to the graph."""
         try:
             first, second = [probe.compute(call) for probe in self._probes]
             made = self._values(call, first, second)
@@ -214,7 +213,7 @@ class Graph:
             )
 
     def _values(self, call: GraphCall, first: Any, second: Any) -> Any:
-        """The results of a call as values, from what they are at two sizes."""
+        """The results of a call as values, from its results at two probe sizes."""
         ones, others = list(leaves(first)), list(leaves(second))
         if len(ones) != len(others):
             raise errors.StagingError(
@@ -240,7 +239,7 @@ class Graph:
         """`function(*args, **kwargs)`, a function of tensors or a module, as part of the graph.
 
         function      the function or module
-        args, kwargs  what it is called with, values of the graph among it
+        args, kwargs  its arguments, which may be or contain values of the graph
 
         >>> import weft as wf
         >>> g = wf.Graph()
@@ -255,7 +254,7 @@ class Graph:
         return self._record(GraphCall, name, function, args, kwargs, foreign=True)
 
     def length(self, x: GraphTensor, axis: int = 0) -> "int | GraphNumber":
-        """The size of x along an axis: a number, or what stands for it if it differs.
+        """The size of x along an axis: an int, or a symbolic number if it differs between runs.
 
         x     a value of the graph
         axis  the axis
@@ -279,11 +278,11 @@ class Graph:
         sources: Source | Sequence[Source],
         output_gradients: "GraphTensor | ArrayLike | None" = None,
     ) -> Any:
-        """∂targets/∂sources, summed over the targets; they are values like all others.
+        """∂targets/∂sources, summed over the targets, as values of the graph.
 
         targets           a value, or several
-        sources           values (or `wf.Parameter`s) of which each gets its gradient, None if no
-                          target depends on it
+        sources           values (or `wf.Parameter`s); the gradient of one that no target depends on
+                          is None
         output_gradients  a cotangent for each target; by default ones
 
         >>> import weft as wf
@@ -310,10 +309,10 @@ class Graph:
         found = self._record(GradientsCall, "gradients", None, (listed, wanted, seeds), {})
         return found if many else found[0]
 
-    # What is changed
+    # Updates
 
     def assign(self, variable: Variable, value: "GraphTensor | ArrayLike") -> Update:
-        """What gives a variable a value when it is fetched; the fetch gives that value.
+        """An update that assigns a value to a variable when fetched; the fetch gives the value.
 
         variable  the variable
         value     a value of the graph, of its shape
@@ -373,13 +372,13 @@ class Graph:
                 f"{variable.shape}"
             )
 
-    # What comes of it
+    # Compiling, drawing, state
 
     def compile(self, fetches: Any, max_variants: int = 8) -> "GraphFunction":
         """A function that runs the graph: `run(x=…)` gives the values of `fetches`.
 
-        fetches       values and changes of variables: one, or lists, tuples and dicts of them
-        max_variants  for how many combinations of shapes it may be compiled
+        fetches       values and updates: one, or lists, tuples and dicts of them
+        max_variants  the largest number of combinations of shapes that it is compiled for
 
         >>> import weft as wf
         >>> g = wf.Graph()
@@ -388,14 +387,14 @@ class Graph:
         >>> run(x=[1.0, 2.0])["sum"].item()
         3.0
         """
-        from .function import GraphFunction  # at first use: LLVM takes its time
+        from .function import GraphFunction  # at first use: it loads LLVM
 
         return GraphFunction(self, fetches, max_variants)
 
     def draw(self, path: str | PathLike[str] | None = None, format: str = "svg") -> str:
-        """A picture of the graph as it was built; the text of it is returned.
+        """A picture of the graph as it was built, as text.
 
-        path    a file to write it to, too; its ending may say the format
+        path    a file to write it to as well; its suffix may give the format
         format  "svg", or "dot" for Graphviz
 
         >>> import weft as wf
@@ -443,7 +442,7 @@ class Graph:
         return {v.name: v.value for v in self.variables}
 
     def load_state_dict(self, state: "Mapping[str, ArrayLike]") -> None:
-        """Give the variables the values that `state_dict` had.
+        """Set the variables to the values of a `state_dict`.
 
         state  arrays by name
 
@@ -471,13 +470,13 @@ class Graph:
     # The public functions
 
     def recorder(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that writes itself down."""
+        """A function that records calls of `function`."""
 
         def recorded(*args, **kwargs):
             return self.record(name, function, args, kwargs)
 
         recorded.__name__ = recorded.__qualname__ = name
-        recorded.__doc__ = f"`wf`'s {name}, written down.\n\n{function.__doc__}"
+        recorded.__doc__ = f"`wf`'s {name}, recorded in the graph.\n\n{function.__doc__}"
         return recorded
 
     def __getattr__(self, name: str) -> Any:
@@ -511,12 +510,12 @@ def _sizes(name: str, shape: Any) -> Sizes:
 
 
 def _keep_argument(x: Any) -> Any:
-    """An argument as the graph keeps it: an array may be changed by others later."""
+    """An argument as the graph keeps it: arrays are copied, as the caller may change them."""
     return x.copy() if isinstance(x, np.ndarray) else x
 
 
 def _fit_value(x: Tensor, dtype: np.dtype, shape: Sizes) -> Tensor:
-    """A value that is to be a variable's."""
+    """A copy of x in a variable's dtype; raises for another shape."""
     if x.shape != shape:
         raise errors.ShapeError(f"assign: a value of shape {x.shape} for a variable of {shape}")
     return x.to(dtype).clone()

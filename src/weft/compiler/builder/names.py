@@ -12,14 +12,13 @@ from ...arrays.namespace import FUNCTIONS, MODULES
 if TYPE_CHECKING:
     from .graph import Graph
 
-# Where functions are looked for that are not in `wf` itself, and what a graph has of the modules
-# that are loaded later.
+# The modules whose functions are not in `wf` itself, and those of `wf` that are loaded lazily.
 _SECTIONS = ("nn.functional", *MODULES)
 _LATER = ("transform.control.loops", "transform.checkpoint.replayed", "transform.solve.ode")
 
 
 def public() -> ModuleType:
-    """The package as users see it: what is offered is above, and is found when it is asked for."""
+    """The package itself, imported at first use: its functions are in layers above this one."""
     import weft
 
     return weft
@@ -34,7 +33,7 @@ def section(path: str) -> ModuleType:
 
 
 def functions_in(module: ModuleType) -> dict[str, Callable[..., Any]]:
-    """The functions that a module offers: what it names, else what is written in it."""
+    """The public functions of a module: those in `__all__`, else those defined in it."""
     if hasattr(module, "__all__"):
         found = {n: getattr(module, n) for n in module.__all__}
     else:
@@ -45,7 +44,7 @@ def functions_in(module: ModuleType) -> dict[str, Callable[..., Any]]:
 
 @lru_cache(maxsize=1)
 def functions() -> dict[str, Callable[..., Any]]:
-    """All functions that a graph has as methods; where names meet, `wf.name` goes first."""
+    """All functions that a graph has as methods; for equal names `wf.name` comes first."""
     found: dict[str, Callable[..., Any]] = {}
     for path in reversed(_SECTIONS):
         found |= functions_in(section(path))
@@ -55,7 +54,7 @@ def functions() -> dict[str, Callable[..., Any]]:
 
 
 class Section:
-    """A module of functions that are written down: `g.linalg`, `g.nn.functional`."""
+    """A module whose functions record calls: `g.linalg`, `g.nn.functional`."""
 
     def __init__(self, graph: "Graph", path: str):
         self._graph, self._path = graph, path
@@ -77,7 +76,7 @@ SECTIONS = tuple({p.partition(".")[0] for p in _SECTIONS})
 
 
 def unknown(where: str, name: str, known: Iterable[str]) -> str:
-    """What to say of a name that is not there."""
+    """The message for a name that does not exist."""
     near = get_close_matches(name, known, 3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"{where} has no {name!r}{hint}"

@@ -1,4 +1,4 @@
-"""A graph as it was built, drawn and in words."""
+"""A graph as it was built: its picture and its text."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def picture_of(graph: "Graph") -> Picture:
-    """Boxes for what goes in, and for what each of the user's lines does at a time."""
+    """Boxes for the inputs, and for the calls of each of the user's lines."""
     boxes = [PictureBox("placeholder", "input", [_entry(p)]) for p in graph.placeholders]
     boxes += [PictureBox("variable", "constant", [_entry(v)]) for v in graph.variables]
     used = {v for call in graph.calls for v in call.operands}
@@ -43,7 +43,7 @@ def _entry(value: Placeholder | Variable) -> PictureRow:
 
 
 def _row(graph: "Graph", call: GraphCall) -> PictureRow:
-    """A call, with the values that others read of it."""
+    """The row of a call, with the values that other calls read."""
     given = [_describe(x) for x in call.args]
     given += [f"{name}={_describe(x)}" for name, x in call.kwargs.items()]
     text = shorten(f"v{call.number} = {call.name}({', '.join(given)})", 52)
@@ -53,7 +53,7 @@ def _row(graph: "Graph", call: GraphCall) -> PictureRow:
 
 
 def _describe(x: Any) -> str:
-    """An argument in few words."""
+    """A short text for an argument."""
     if isinstance(x, Placeholder | Variable):
         return x.name
     if isinstance(x, Value):

@@ -1,4 +1,4 @@
-"""Finding shapes as a graph is built: it is traced, at two sizes in the place of unknown ones."""
+"""Shape inference while a graph is built: it is traced with two sizes for each unknown one."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,12 @@ from .values import Placeholder
 if TYPE_CHECKING:
     from .graph import Graph
 
-# Divisible by much, so that an unknown size may be cut into equal parts; and larger than most
-# windows.
+# With many divisors, so that an unknown size can be split evenly, and larger than most windows.
 SIZES = (720, 1440)
 
 
 class ShapeProbe:
-    """A graph's program, as far as it is built, for one size of all unknown dimensions."""
+    """The trace of a graph as built so far, with one size for all unknown dimensions."""
 
     def __init__(self, graph: "Graph", size: int):
         self.size = size
@@ -44,17 +43,17 @@ class ShapeProbe:
         )
 
     def enter(self, placeholder: Placeholder) -> None:
-        """Make a placeholder known."""
+        """Add a placeholder as an input of the trace."""
         shape = tuple([self.size if n is None else n for n in placeholder.shape])
         place = self.capture.enter(Aval(shape, placeholder.dtype), TensorArgument, 0)
         with self._settings():
             self.replay.feed(placeholder, wrap(place.staged))
 
     def compute(self, call: GraphCall) -> Any:
-        """The results of a call: tensors without values."""
+        """The results of a call: staged tensors."""
         with self._settings():
             return self.replay.compute(call)
 
     def forget(self, call: GraphCall) -> None:
-        """Take a call back."""
+        """Remove a call."""
         self.replay.results.pop(call, None)

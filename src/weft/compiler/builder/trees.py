@@ -5,7 +5,7 @@ from typing import Any
 
 
 def map_tree(f: Callable[[Any], Any], tree: Any) -> Any:
-    """The same tree with f of everything in it."""
+    """The tree with f applied to every leaf."""
     if isinstance(tree, dict):
         return {key: map_tree(f, value) for key, value in tree.items()}
     if isinstance(tree, slice):
@@ -19,7 +19,7 @@ def map_tree(f: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """Everything in a tree, in order."""
+    """The leaves of a tree, in order."""
     if isinstance(tree, dict):
         for value in tree.values():
             yield from leaves(value)

@@ -1,4 +1,4 @@
-"""The values of a graph that is being built: what they are made by, and their operators."""
+"""The values of a graph: the calls that compute them, and their operators."""
 
 import operator
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .calls import GraphCall, Update
     from .graph import Graph
 
-# Methods of tensors that values of a graph do not have: they write into memory, or make tensors.
+# Methods of tensors that values of a graph do not have: they write into memory or create tensors.
 _NOT_METHODS = {"at", "copy_", "view_as"} | {n for n in METHODS if n.endswith("_into")}
 _METHODS = {n for n in METHODS if not n.startswith("_")} - _NOT_METHODS
 _METHODS -= {n for n in METHODS if isinstance(vars(Tensor).get(n), staticmethod)}
@@ -30,7 +30,7 @@ Sizes = tuple[int | None, ...]  # None for one that differs between runs
 
 
 class Value:
-    """Something that a graph computes: number `position` among the results of a call."""
+    """A value that a graph computes: the result of a call at `position`."""
 
     graph: "Graph"
     call: "GraphCall"
@@ -110,7 +110,7 @@ class Value:
 
     @property
     def label(self) -> str:
-        """What it is called in messages and pictures."""
+        """Its name in messages and pictures."""
         return f"{self.call.name} at {self.line}"
 
     def _unknown(self, what: str) -> errors.StagingError:
@@ -133,9 +133,9 @@ class Value:
 
 
 class GraphTensor(Value):
-    """A tensor that a graph computes; of its shape, what is known for every run.
+    """A tensor that a graph computes, with the part of its shape that all runs share.
 
-    shape   with None for a size that differs between runs; `x.length(axis)` stands for that
+    shape   with None for a size that differs between runs; `x.length(axis)` gives it
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class GraphTensor(Value):
         return len(self.shape)
 
     def length(self, axis: int = 0) -> "int | GraphNumber":
-        """The size along an axis: a number, or what stands for it if it differs between runs."""
+        """The size along an axis: an int, or a symbolic number if it differs between runs."""
         return self.graph.length(self, axis)
 
     def __len__(self) -> int:
@@ -173,14 +173,14 @@ class GraphTensor(Value):
         raise self._unknown("whether something is in the values")
 
     def __weft_tensor__(self) -> Tensor:
-        """The tensor that it stands for while its graph is computed."""
-        return self.graph.known(self)
+        """Its tensor during a replay of its graph."""
+        return self.graph.resolve(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         raise self.not_here()
 
     def not_here(self) -> errors.InterchangeError:
-        """Why it cannot be used as a tensor, and what to do."""
+        """The error for its use as a tensor outside of a replay."""
         return errors.InterchangeError(
             f"a value of a graph ({self.label}) outside of its graph, where it has no numbers; "
             "compute with the graph's own operations, g.name(…) for wf.name(…), with the value on "
@@ -211,14 +211,14 @@ class GraphTensor(Value):
 
 
 class GraphNumber(Value):
-    """A Python number that is known as soon as the shapes of a run are."""
+    """A symbolic Python number, computed from the shapes of a run."""
 
     def __repr__(self) -> str:
         return f"<{self.call.name}: a number>"
 
 
 class Placeholder(GraphTensor):
-    """A tensor that each run is given."""
+    """An input tensor of each run."""
 
     def __init__(self, graph: "Graph", name: str, shape: Sizes, dtype: np.dtype, origin: Origin):
         super().__init__(graph, None, 0, shape, dtype)  # type: ignore[arg-type]  # no call makes it
@@ -241,7 +241,7 @@ class Variable(GraphTensor):
     """A tensor that a graph keeps between runs.
 
     parameter      the `wf.Parameter` that holds it, for optimizers and files
-    initial_value  what it began with
+    initial_value  its value at first
     """
 
     def __init__(self, graph: "Graph", name: str, parameter: Parameter, origin: Origin):
@@ -261,7 +261,7 @@ class Variable(GraphTensor):
 
     @property
     def value(self) -> Tensor:
-        """What it holds now, as a copy; it may be set."""
+        """A copy of its current value; may be assigned."""
         return self.parameter.detach().clone()
 
     @value.setter
@@ -270,11 +270,11 @@ class Variable(GraphTensor):
             copy_(self.parameter, value)
 
     def reset(self) -> None:
-        """Give it its initial value again."""
+        """Set it to its initial value."""
         self.value = self.initial_value
 
     def assign(self, value: "GraphTensor | ArrayLike") -> "Update":
-        """What gives it a value when it is run: fetch it, `g.compile([w.assign(…)])`."""
+        """An update that assigns a value when it is fetched: `g.compile([w.assign(…)])`."""
         return self.graph.assign(self, value)
 
     def __repr__(self) -> str:
@@ -285,7 +285,7 @@ def _sizes(shape: Sizes) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-# The operators, which record Python's own: at a run they meet tensors.
+# The operators record Python's own functions, which a run applies to tensors.
 
 
 def _forward(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

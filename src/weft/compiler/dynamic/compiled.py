@@ -1,26 +1,26 @@
-"""A function whose calls of many lengths share programs."""
+"""A compiled function whose calls of many lengths share native code."""
 
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 from ... import errors
-from ..compiled import Compiled, P, R, once
+from ..compiled import Compiled, P, R, single_use_reason
 from ..explain.report import VariantRecord
-from ..frontend.arguments import CallKey, Taken, difference
-from ..frontend.effects import Before
+from ..frontend.arguments import CallArguments, CallKey, difference
+from ..frontend.effects import StateBefore
 from ..frontend.trace import trace
 from ..frontend.variant import Variant
-from .share import Allow, Sized, Template
+from .share import Allow, SizedVariant, Template
 from .spec import DynamicAxes, Sizes, resize_call
 from .traces import Differs
 
 
 class DynamicCompiled(Compiled[P, R]):
-    """A function that is run as programs, one for each bucket of lengths.
+    """A compiled function with one program for each bucket of lengths.
 
-    Each length of a call is traced when it first comes, which shows what the function does at it.
-    The program is that of its bucket if the bucket's, with padding masked, does the same.
+    Each length is traced at its first call. It shares the native code of its bucket if the bucket's
+    program, with padding masked, computes the same.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class DynamicCompiled(Compiled[P, R]):
             kwargs = self._dynamic.with_valid(args, kwargs)  # type: ignore[assignment]
         return super().__call__(*args, **kwargs)
 
-    def _new_program(self, key: CallKey, taken: Taken, why: str | None) -> Variant:
+    def _new_variant(self, key: CallKey, taken: CallArguments, why: str | None) -> Variant:
         sizes = self._dynamic.sizes(taken)
         if not sizes.length:
             raise errors.ShapeError(
@@ -52,18 +52,20 @@ class DynamicCompiled(Compiled[P, R]):
                 "itself, fn.__wrapped__"
             )
         bucket, began = self._dynamic.bucket(sizes.length), perf_counter()
-        before = Before(self.name, self.__wrapped__, taken.statics)
+        before = StateBefore(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
         large = (*resize_call(taken, sizes, bucket).key, key[-1])
-        reasons: list[str] = []  # why there is new native code; none, if there is not
+        reasons: list[str] = []  # why new native code is needed; empty if it is not
 
         def allow(reason: str) -> None:
             reasons.append(reason or why or self._other(large, sizes.length))
             if self._made:
                 self._check_room(reasons[0], None)
 
-        own = self._share_native_code(Sized(sizes.length, program), taken, sizes, large, allow)
-        program.once, traced = once(before.report()), perf_counter() - began
+        own = self._share_native_code(
+            SizedVariant(sizes.length, program), taken, sizes, large, allow
+        )
+        program.once, traced = single_use_reason(before.report()), perf_counter() - began
         if not reasons:
             program.prepare(taken.call)
             program.renew(taken.call)
@@ -76,21 +78,21 @@ class DynamicCompiled(Compiled[P, R]):
         return program
 
     def _other(self, large: CallKey, length: int) -> str:
-        """How a call differs from those that there are programs for."""
+        """A text for how a call differs from those that have programs."""
         latest = self._latest_large
         if latest is None or latest == large:
             return f"what else depends on the length, at length {length}"
         return difference(latest, large, self._parameters)
 
     def _describe_bucket(self, bucket: int) -> str:
-        """What programs of a bucket are for, in words."""
+        """A text for the calls that a bucket's programs are for."""
         axes = [f"{name!r} axis {', '.join(map(str, a))}" for name, a in self._dynamic.axes.items()]
         return f"for calls of up to {bucket} along {'; '.join(axes)}"
 
     def _share_native_code(
-        self, of: Sized, taken: Taken, sizes: Sizes, large: CallKey, allow: Allow
+        self, of: SizedVariant, taken: CallArguments, sizes: Sizes, large: CallKey, allow: Allow
     ) -> bool:
-        """Give a program native code of its bucket; whether it keeps to its own."""
+        """Let a variant run native code of its bucket; True if it needs code of its own."""
         templates, why = self._templates.setdefault(large, []), ""
         for template in templates:
             try:
@@ -111,11 +113,13 @@ class DynamicCompiled(Compiled[P, R]):
         templates.append(template)
         return False
 
-    def _template(self, of: Sized, bucket: int, taken: Taken, sizes: Sizes) -> Template:
-        """The function at its bucket's length, compared with the call's.
+    def _template(
+        self, of: SizedVariant, bucket: int, taken: CallArguments, sizes: Sizes
+    ) -> Template:
+        """The function at its bucket's length, compared with its trace at the call's length.
 
         Where a short call is a special case (fewer elements than a slice takes), the bucket's
-        longest lengths are compared; the call then has a program of its own.
+        longest lengths are compared; the call then gets a program of its own.
         """
         whole, failures = self._at(bucket, of, taken, sizes), []
         shorter = of.length if 1 < of.length < bucket else bucket - 1
@@ -126,12 +130,14 @@ class DynamicCompiled(Compiled[P, R]):
                 failures.append(e)
         raise failures[0]
 
-    def _at(self, length: int, of: Sized, taken: Taken, sizes: Sizes) -> Sized:
-        """The function at another length of the bucket."""
+    def _at(
+        self, length: int, of: SizedVariant, taken: CallArguments, sizes: Sizes
+    ) -> SizedVariant:
+        """Trace the function at another length of the bucket."""
         if length == of.length:
             return of
         try:
-            return Sized(
+            return SizedVariant(
                 length, trace(self.name, self.__wrapped__, resize_call(taken, sizes, length))
             )
         except errors.WeftError as e:

@@ -1,4 +1,4 @@
-"""How random numbers of a dynamic shape are drawn: those that the call itself would draw."""
+"""Rules for random numbers of a dynamic shape: they equal those of the call's own length."""
 
 from math import prod
 
@@ -10,12 +10,12 @@ from .rules import rule
 
 @rule("draw_uniform", "draw_normal", "draw_integers", "draw_below")
 def _draw(lift: Lift, at: LiftedEquation) -> Made:
-    """A stream is drawn from in the order of the call's elements, and goes on in the padding."""
+    """Draw in the order of the call's own elements; padding gets any numbers of the stream."""
     (state,), (_, *how) = at.e.inputs, at.e.static
     if at.small.static[1:] != at.e.static[1:] or at.actual.static[1:] != at.e.static[1:]:
         lift.refuse("draws in another way at other lengths", "draw outside of the function")
     out = at.e.outputs[0]
-    shape, spans = lift.aval(out).shape, lift.grown(out)
+    shape, spans = lift.aval(out).shape, lift.spans_from_shapes(out)
     if len(lift.aval(state).shape) > 1 or not all([s is None or s.plain for s in spans]):
         lift.refuse(
             "draws numbers of a dynamic length for several streams, or for axes that are joined",
@@ -28,7 +28,7 @@ def _draw(lift: Lift, at: LiftedEquation) -> Made:
 
 
 def _places(lift: Lift, at: LiftedEquation, shape) -> int:
-    """Where each element lies in what a call draws; padding anywhere."""
+    """The position of each element in the draw of the call's own length; any for padding."""
     own, total = lift.actual.graph.avals[at.e.outputs[0]].shape, None
     for axis, n in enumerate(shape):
         line = np.arange(n).reshape([-1 if a == axis else 1 for a in range(len(shape))])

@@ -1,4 +1,4 @@
-"""How indices treat an axis with padding: the dynamic axis ends where the call does."""
+"""Rules for indexing: the dynamic axis ends at the call's own length."""
 
 from math import prod
 
@@ -14,10 +14,10 @@ from .traces import Differs
 
 
 def _place_indices(lift: Lift, i, span: Span | None):
-    """Indices of an axis, so that they count as in the bucket; zeros in their own padding.
+    """Indices of an axis as the bucket's program needs them; zeros in their own padding.
 
-    Those of the dynamic axis are counted from the call's end if they are negative, and are
-    checked: behind that end there is padding, which the bucket's program would find.
+    On the dynamic axis, negative indices count from the call's end, and a guard checks the bounds:
+    beyond that end there is padding, which the bucket's program would read.
     """
     if span is None or lift.placed.get(i) == span:
         return lift.index(i)
@@ -39,7 +39,7 @@ def _place_indices(lift: Lift, i, span: Span | None):
 
 @rule("ravel_index")
 def _ravel_index(lift: Lift, at: LiftedEquation) -> Made:
-    """Indices of several axes as those of the axes joined, of which one may be dynamic."""
+    """Indices of several axes as flat indices of the joined axes; one may be dynamic."""
     sizes = list(zip(*[e.static[0] for e in (at.small, at.e)], strict=True))
     spans = [lift.between(*n) for n in sizes]
     given = [_place_indices(lift, i, s) for i, s in zip(at.e.inputs, spans, strict=True)]
@@ -71,7 +71,7 @@ def _segment_sum(lift: Lift, at: LiftedEquation) -> Made:
 
 
 def _span_of_sum(lift: Lift, at: LiftedEquation, i) -> Span | None:
-    """The span of the axis that numbers are added up along, whose length is a parameter."""
+    """The span of the axis that elements are added into; its length is a static parameter."""
     if {e.static[0] for e in (at.small, at.e, at.actual)} != {at.e.static[0]}:
         raise Differs(f"{at.name} at {at.e.line} goes along another axis")
     return lift.placed.get(i) or lift.between(at.small.static[1], at.e.static[1])

@@ -1,4 +1,4 @@
-"""A program of a bucket's length, written so that it computes what the program of a call does."""
+"""Lifting: rewriting a bucket's program so that it computes what a call's own program does."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -17,9 +17,9 @@ from .traces import Differs, LengthTrace, Varying, check_alike
 class LiftedEquation(NamedTuple):
     """One equation at three lengths.
 
-    e       at the bucket's, with the operands of the lifted program
-    small   at the length that it was compared with, which says what depends on the length
-    actual  at the call's
+    e       at the bucket's length, with the operands of the lifted program
+    small   at the reference length; the difference to `e` shows what depends on the length
+    actual  at the call's length
     """
 
     e: Equation
@@ -36,17 +36,17 @@ class LiftedEquation(NamedTuple):
         return self.small.static == self.e.static == self.actual.static
 
 
-# Values of the lifted program with their spans.
+# The results of a rule: values of the lifted program with their spans.
 Made = list[tuple[int, Spans]]
 Rule = Callable[["Lift", LiftedEquation], Made]
 
 
 class Lifted(NamedTuple):
-    """A program for calls of one length that has the shapes of the bucket.
+    """A program for calls of one length with the shapes of the bucket.
 
-    inputs   the spans of the inputs that calls bring
+    inputs   the spans of the traced inputs
     outputs  the spans of the outputs
-    values   the spans of values by their index before
+    values   the spans of values, by their index before lifting
     numbers  further inputs, which depend on the length alone
     added    the spans of these
     """
@@ -60,11 +60,11 @@ class Lifted(NamedTuple):
 
 
 class Lift:
-    """Writes a lifted program, equation by equation, by the rules in `rules`.
+    """Builds a lifted program, equation by equation, with the rules in `rules`.
 
-    traced   the function at the length it is compared with, at the bucket's and at the call's
-    padding  whether it is the body of a loop some of whose steps are padding
-    step     of such a loop along the dynamic axis: whether a step is a call's own
+    traced   the function at the reference length, at the bucket's and at the call's
+    padding  whether it is the body of a loop in which some steps are padding
+    step     in such a body, the flag that is true in the call's own steps
     """
 
     small: LengthTrace
@@ -85,11 +85,11 @@ class Lift:
         self.builder = Builder(self.large.graph)
         self.graph = self.builder.graph
         self.graph.inputs = list(self.large.graph.inputs)
-        self.uniform: set[int] = set()  # values whose elements are all equal, padding too
+        self.uniform: set[int] = set()  # values whose elements are all equal, padding included
         self.even: set[tuple[int, int]] = set()  # axes along which a value does not change
-        self.placed: dict[int, Span] = {}  # indices that count padding, with the span of the axis
-        self._settled: dict[int, Spans] = {}  # of the equation that is being written
-        self._fills: dict[tuple[int, int], Any] = {}  # what padding is known to be, by axis
+        self.placed: dict[int, Span] = {}  # flat indices that count padding, with their span
+        self._settled: dict[int, Spans] = {}  # of the current equation
+        self._fills: dict[tuple[int, int], Any] = {}  # the known value of padding, by axis
         self._masked: dict[tuple[Any, ...], int] = {}
         self._valid: dict[Span, int] = {}
         self._at: Equation | None = None
@@ -102,7 +102,7 @@ class Lift:
         rule_of: Callable[["Lift", LiftedEquation], Rule],
         zeros: bool = False,
     ) -> Lifted:
-        """Write it. Raises `Differs`, or `errors.PaddingError` where it would not be right.
+        """Build the program. Raises `Differs`, or `errors.PaddingError` if it cannot be right.
 
         zeros  whether the inputs' padding is zero
         """
@@ -159,7 +159,7 @@ class Lift:
         value, promoted = mine[2].value, large.op.promote or range(len(large.inputs))
         beside = [x for i, x in enumerate(large.inputs) if i in promoted and x.__class__ is int]
         kinds = {self.graph.avals[x].dtype for x in beside}
-        held = "fcViu" if value.__class__ is int else "fcV"  # kinds of dtypes that hold the number
+        held = "fcViu" if value.__class__ is int else "fcV"  # dtype kinds that hold it
         if len(kinds) != 1 or value.__class__ is bool or next(iter(kinds)).kind not in held:
             self.refuse(
                 f"takes {value!r}, which depends on the length",
@@ -178,7 +178,7 @@ class Lift:
         if i not in self.varying.constants:
             self.spans[i] = (None,) * mine.ndim
             return i
-        spans = self.grown(i)
+        spans = self.spans_from_shapes(i)
         self._check_sizes(i, spans)
         if all(map(_is_uniform, (mine, small, actual))):
             number = self.number(np.asarray(actual.flat[0]))
@@ -190,10 +190,10 @@ class Lift:
             )
         return self.number(pad_array(actual, spans, self.actual.length, self.large.length), spans)
 
-    # -- what rules ask for ----------------------------------------------------------------------
+    # -- for rules -------------------------------------------------------------------------------
 
     def refuse(self, why: str, fix: str) -> NoReturn:
-        """Say which operation would not be right, where, and what to do."""
+        """Raise `PaddingError`: the operation, its line, and the fix."""
         e = self._at
         where = "" if e is None else f"{e.op.name} at {e.line} "
         raise errors.PaddingError(f"compile: {self.name} with dynamic=: {where}{why}; {fix}")
@@ -205,8 +205,8 @@ class Lift:
         """The spans of an operand."""
         return () if isinstance(x, Literal) else self._settled.get(x) or self.spans[x]
 
-    def grown(self, i: int) -> Spans:
-        """The spans of a value that follow from its shapes alone."""
+    def spans_from_shapes(self, i: int) -> Spans:
+        """The spans of a value as its shapes at two lengths imply them."""
         small, large = self.small.graph.avals[i].shape, self.large.graph.avals[i].shape
         found = []
         for a, b in zip(small, large, strict=True):
@@ -221,7 +221,7 @@ class Lift:
         return tuple(found)
 
     def repeat_number(self, x: int, shape: tuple[int, ...], spans: Spans) -> int:
-        """An array of one number."""
+        """Broadcast one number to an array."""
         made = self.emit("broadcast_to", x, shape, spans=spans)
         self.uniform.add(made)
         return made
@@ -231,13 +231,13 @@ class Lift:
         return isinstance(x, Literal) or x in self.uniform or set(self.aval(x).shape) <= {1}
 
     def is_even(self, x: Operand, axis: int) -> bool:
-        """Whether an operand is the same all along an axis, counted from the end."""
+        """Whether an operand does not change along an axis, counted from the end."""
         if isinstance(x, Literal) or x in self.uniform or len(self.aval(x).shape) < -axis:
             return True
         return self.aval(x).shape[axis] == 1 or (x, axis) in self.even
 
     def _settle(self, inputs) -> None:
-        """Where an operand is the same along an axis that was joined, let it lie as others do."""
+        """Give an operand that does not change along a joined axis the span of the others."""
         self._settled, values = {}, [x for x in inputs if x.__class__ is int]
         axes = [(x, a) for x in values for a in range(-len(self.spans[x]), 0)]
         fixed = {self.spans[x][a] for x, a in axes if not self.is_even(x, a)} - {None}
@@ -259,13 +259,13 @@ class Lift:
     def keep(
         self, at: LiftedEquation, spans: list[Spans], inputs: Iterable[Operand] | None = None
     ) -> Made:
-        """The equation as it is, or with other operands."""
+        """Append the equation unchanged, or with other operands."""
         e = at.e if inputs is None else at.e._replace(inputs=tuple(inputs))
         self.builder.append(e)
         return list(zip(e.outputs, spans, strict=True))
 
     def number(self, value: np.ndarray, spans: Spans | None = None) -> int:
-        """An input that depends on the length alone, with what it is at the call's."""
+        """Add an input that depends on the length alone, with its value at the call's length."""
         i = self.graph.new(Aval(value.shape, value.dtype))
         self.graph.inputs.append(i)
         self.numbers.append(value)
@@ -274,13 +274,13 @@ class Lift:
         return i
 
     def positions(self, places: np.ndarray, size: int) -> int:
-        """An input with positions on an axis; as many as `size`, zeros behind them."""
+        """Add an input of positions on an axis, filled up with zeros to `size`."""
         filled = np.zeros(size, np.int64)
         filled[: len(places)] = places
         return self.number(filled)
 
     def between(self, small: int, large: int) -> Span | None:
-        """The span of an axis that has these lengths, and nothing joined to it; None if equal."""
+        """The span of an axis with these lengths at two traces, not joined; None if equal."""
         span = span_between((self.small.length, small), (self.large.length, large))
         if small != large and (span is None or not span.plain):
             self.refuse(
@@ -293,7 +293,7 @@ class Lift:
     # -- masks -----------------------------------------------------------------------------------
 
     def valid(self, span: Span) -> int:
-        """Which elements of an axis are a call's own."""
+        """Flags: which elements of an axis are the call's own."""
         if span in self._valid:
             return self._valid[span]
         count = self.large.length + span.offset
@@ -309,7 +309,7 @@ class Lift:
         return made
 
     def mask(self, span: Span, axis: int, ndim: int) -> int:
-        """The same, so that it broadcasts to an array along one of its axes."""
+        """The flags of `valid`, reshaped to broadcast along one axis of an array."""
         valid = self.valid(span)
         if ndim == 1:
             return valid
@@ -319,7 +319,7 @@ class Lift:
         return self.emit("reshape", valid, shape, spans=spans)
 
     def mask_padding(self, x: Operand, fill: float, axes: Iterable[int] | None = None) -> Operand:
-        """x with `fill` in the padding along these axes; along all, if none are given."""
+        """x with `fill` in the padding along these axes; None: along all."""
         if isinstance(x, Literal):
             return x
         spans = self.of(x)
@@ -339,7 +339,7 @@ class Lift:
         return x
 
     def index(self, i: Operand) -> Operand:
-        """Indices that are right for the padding, too: zeros."""
+        """Indices with zeros, which are always in bounds, in their padding."""
         i = self.mask_padding(i, 0)
         if not self.padding or isinstance(i, Literal):
             return i
@@ -353,7 +353,7 @@ class Lift:
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_sizes(self, i: int, spans: Spans) -> None:
-        """That a value has the lengths that its spans say, at all three lengths."""
+        """Check that a value has the sizes of its spans at all three lengths."""
         for t in (self.small, self.large, self.actual):
             shape = t.graph.avals[i].shape
             wanted = [
@@ -378,12 +378,12 @@ def _is_uniform(x: np.ndarray) -> bool:
 
 
 def _like(fill, dtype: np.dtype):
-    """A number as a Python scalar of the kind of a dtype."""
+    """A number as the Python scalar for a dtype."""
     return bool(fill) if dtype.kind == "b" else int(fill) if dtype.kind in "iu" else fill
 
 
-def ragged(lift: Lift, at: LiftedEquation) -> bool:
-    """Whether an equation has anything to do with the length."""
+def involves_length(lift: Lift, at: LiftedEquation) -> bool:
+    """Whether an operand or result of an equation has a dynamic axis."""
     return any([is_ragged(lift.of(x)) for x in at.e.inputs]) or any(
         [lift.small.graph.avals[i].shape != lift.large.graph.avals[i].shape for i in at.e.outputs]
     )

@@ -1,4 +1,4 @@
-"""How loops and branches treat axes with padding: their bodies are lifted, too."""
+"""Rules for loops and branches: their bodies are lifted, too."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from .traces import LengthTrace, Varying
 def _inside(lift: Lift, at: LiftedEquation, name: str, stepped: bool = False) -> Lift:
     """The lift of a body.
 
-    stepped  whether steps of it are padding, which a flag says
+    stepped  whether some of its steps are padding; the body then gets a flag
     """
     graphs = [getattr(e.static[0], name) for e in (at.small, at.e, at.actual)]
     lengths = [t.length for t in (lift.small, lift.large, lift.actual)]
@@ -31,7 +31,7 @@ def _inside(lift: Lift, at: LiftedEquation, name: str, stepped: bool = False) ->
 
 
 def _outside(lift: Lift, lifted: Lifted) -> list[int]:
-    """The operands that bring a body what depends on the length."""
+    """The operands for the inputs of a body that depend on the length."""
     return [lift.number(x, s) for x, s in zip(lifted.numbers, lifted.added, strict=True)]
 
 
@@ -42,7 +42,7 @@ def _emit_structure(
     operands: list[Operand],
     spans: list[Spans],
 ) -> Made:
-    """The equation with another structure."""
+    """Emit the equation with another structure."""
     op = at.e.op
     kind, rules = type(structure), (op.rule, op.batch)
     op = row(kind, len(operands), op.outputs, op.tracked, rules)  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ def _emit_structure(
 
 @structure_rule("cond")
 def _cond(lift: Lift, at: LiftedEquation) -> Made:
-    """Both branches get what the other one needs, too."""
+    """Both branches get the length-dependent inputs of either."""
     flag, *operands = at.e.inputs
     if is_ragged(lift.of(flag)):
         lift.refuse("branches by an array of dynamic length", "use wf.where")
@@ -90,7 +90,7 @@ def _while(lift: Lift, at: LiftedEquation) -> Made:
 
 @structure_rule("scan")
 def _scan(lift: Lift, at: LiftedEquation) -> Made:
-    """A loop along the dynamic axis keeps its carries as they are in steps that are padding."""
+    """A loop along the dynamic axis does not change its carries in steps that are padding."""
     loops = [e.static[0] for e in (at.small, at.e, at.actual)]
     large: Loop = loops[1]
     span = lift.between(loops[0].length, large.length)
@@ -116,7 +116,7 @@ def _scan(lift: Lift, at: LiftedEquation) -> Made:
 
 
 def _keep_carries(inside: Lift, body: Graph, loop: Loop) -> None:
-    """Let steps that are padding give the carries that they were given."""
+    """Let steps that are padding return their carries unchanged."""
     step, end = inside.step, loop.carries + loop.xs
     assert step is not None
     body.inputs.insert(end, step)

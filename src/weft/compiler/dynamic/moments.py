@@ -1,4 +1,4 @@
-"""How means, deviations and normalisation treat an axis with padding: by a call's own count."""
+"""Rules for means, deviations and normalisation: they use the call's own count."""
 
 from math import prod
 
@@ -7,25 +7,25 @@ import numpy as np
 from ...core import dtypes
 from ...graph.graph import Literal
 from .lift import Lift, LiftedEquation, Made
-from .rules import cast, gone_over, merge_spans, reduced_spans, rule, same_static
+from .rules import cast, merge_spans, padded_axes, reduced_spans, rule, same_static
 from .spans import Spans
 
 
 def _count(lift: Lift, spans: Spans, shape, axes) -> int:
-    """How many elements a call reduces over axes."""
+    """How many of the call's own elements are reduced over the axes."""
     n = lift.actual.length
     return prod([shape[a] if (s := spans[a]) is None else s.size(n) for a in axes])
 
 
 def _wide(dtype: np.dtype) -> np.dtype:
-    """The dtype in which sums of such a dtype are made."""
+    """The dtype in which values of a dtype are summed."""
     return dtypes.float32 if dtype.itemsize < 4 else dtype
 
 
 def _over(lift: Lift, x: int, axes, keepdims: bool, by: float) -> int:
-    """The sum over axes of what is the call's own, divided by a number."""
+    """The sum of the call's own elements over axes, divided by a number."""
     spans = reduced_spans(lift.of(x), axes, keepdims)
-    own = lift.mask_padding(x, 0, gone_over(lift, x, axes))
+    own = lift.mask_padding(x, 0, padded_axes(lift, x, axes))
     total = lift.emit("sum", own, axes, keepdims, spans=spans)
     number = lift.number(np.asarray(by, lift.aval(total).dtype))
     return lift.emit("divide", total, number, spans=spans)
@@ -36,7 +36,7 @@ def _with(lift: Lift, row: str, a, b) -> int:
 
 
 def _mean(lift: Lift, x: int, axes) -> int:
-    """The mean over axes, which stay."""
+    """The mean over axes, with keepdims."""
     return _over(lift, x, axes, True, _count(lift, lift.of(x), lift.aval(x).shape, axes))
 
 
@@ -44,7 +44,7 @@ def _mean(lift: Lift, x: int, axes) -> int:
 def _moment(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), (axes, keepdims, *options) = at.e.inputs, at.e.static
-    if not gone_over(lift, x, axes):
+    if not padded_axes(lift, x, axes):
         return lift.keep(at, [reduced_spans(lift.of(x), axes, keepdims)])
     if dtypes.is_complex(lift.aval(x).dtype) and at.name != "mean":
         lift.refuse("of complex numbers takes the padding in", "take it of real and imaginary part")
@@ -76,7 +76,7 @@ def _standardise(lift: Lift, at: LiftedEquation) -> Made:
     (x,), (axes, eps, dtype) = at.e.inputs, at.e.static
     spans = lift.of(x)
     flat = reduced_spans(spans, axes, True)
-    if not gone_over(lift, x, axes):
+    if not padded_axes(lift, x, axes):
         return lift.keep(at, [spans, *[flat for _ in at.e.outputs[1:]]])
     out = lift.aval(at.e.outputs[0]).dtype
     x, statistics = cast(lift, x, dtypes.canonical(dtype)), []
@@ -93,7 +93,7 @@ def _projection(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (g, y), (axes, centred) = at.e.inputs, at.e.static
     spans = merge_spans(lift, [lift.of(g), lift.of(y)])
-    if not gone_over(lift, y, axes) and not gone_over(lift, g, axes):
+    if not padded_axes(lift, y, axes) and not padded_axes(lift, g, axes):
         return lift.keep(at, [spans])
     out = lift.aval(at.e.outputs[0]).dtype
     g, y = (cast(lift, x, _wide(out)) for x in (g, y))

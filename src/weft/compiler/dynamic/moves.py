@@ -1,4 +1,4 @@
-"""How rows that move elements treat an axis with padding."""
+"""Rules for rows that move elements."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +17,7 @@ APART = "keep the dynamic axis apart, or in front of what it is joined with"
 @rule("reshape")
 def _reshape(lift: Lift, at: LiftedEquation) -> Made:
     (x,), out = at.e.inputs, at.e.outputs[0]
-    shape, grown = lift.large.graph.avals[out].shape, lift.grown(out)
+    shape, grown = lift.large.graph.avals[out].shape, lift.spans_from_shapes(out)
     if x in lift.uniform:
         lift.uniform.add(out)
         return lift.keep(at, [grown])
@@ -42,8 +42,8 @@ def _broadcast(lift: Lift, at: LiftedEquation) -> Made:
     (x,), out = at.e.inputs, at.e.outputs[0]
     if lift.is_uniform(x):
         lift.uniform.add(out)
-        return lift.keep(at, [lift.grown(out)])
-    given, grown = lift.of(x), lift.grown(out)
+        return lift.keep(at, [lift.spans_from_shapes(out)])
+    given, grown = lift.of(x), lift.spans_from_shapes(out)
     own = (*(None,) * (len(grown) - len(given)), *given)
     lift.even.update(
         [(out, a) for a in range(-len(grown), 0) if grown[a] is not None and own[a] is None]
@@ -60,7 +60,7 @@ def _stack(lift: Lift, at: LiftedEquation) -> Made:
 
 @rule("tril", "triu")
 def _triangle(lift: Lift, at: LiftedEquation) -> Made:
-    """What is kept depends on the positions, which padding does not change."""
+    """Which elements are kept depends on their positions, which padding does not change."""
     same_static(lift, at)
     (x,) = at.e.inputs
     if any([s is not None and not s.plain for s in lift.of(x)[-2:]]):
@@ -84,7 +84,7 @@ def _concat(lift: Lift, at: LiftedEquation) -> Made:
     before, after = sum(sizes[:k]), sum(sizes[k + 1 :])
     new = Span(1, own.offset + before + after, 1)
     ((made, kept),) = lift.keep(at, [(*others[:axis], new, *others[axis + 1 :])])
-    if after:  # what comes behind the dynamic one is behind its padding here
+    if after:  # operands after the dynamic one would come after its padding
         lift.spans[made] = kept
         end, last = before + own.size(lift.actual.length), before + own.size(lift.large.length)
         made = take_positions(lift, made, np.r_[:end, last : last + after], axis, new)
@@ -92,14 +92,14 @@ def _concat(lift: Lift, at: LiftedEquation) -> Made:
 
 
 def take_positions(lift: Lift, x: int, places: Any, axis: int, span: Span | None) -> int:
-    """What lies at these positions of an axis, which has this span afterwards."""
+    """Take the elements at these positions of an axis, which then has this span."""
     size = len(places) if span is None else span.size(lift.large.length)
     spans = (*lift.spans[x][:axis], span, *lift.spans[x][axis + 1 :])
     return lift.emit("take", x, lift.positions(places, size), axis, spans=spans)
 
 
 def _along(lift: Lift, x: int, axis: int, order: Callable[[np.ndarray], np.ndarray]) -> int:
-    """A call's own positions in another order; the padding stays behind."""
+    """Reorder the call's own positions; the padding stays at the end."""
     span = lift.of(x)[axis]
     if span is None or not span.plain:
         lift.refuse("goes along an axis that joins others with the dynamic one", APART)
@@ -137,7 +137,7 @@ def _roll(lift: Lift, at: LiftedEquation) -> Made:
 
 @rule("pad")
 def _pad(lift: Lift, at: LiftedEquation) -> Made:
-    """The margin behind the dynamic axis begins in the padding, which gets its value."""
+    """The margin after the dynamic axis begins in the padding, which gets the margin's value."""
     same_static(lift, at)
     (x,), (widths, value) = at.e.inputs, at.e.static
     spans = list(lift.of(x))

@@ -1,4 +1,4 @@
-"""How products, layers and attention treat an axis with padding."""
+"""Rules for products, layers and attention."""
 
 from math import inf
 from typing import Any
@@ -19,7 +19,7 @@ def _refuse_dynamic_weights(lift: Lift, *operands) -> None:
 
 
 def _only_lead(lift: Lift, x, core: int) -> Spans:
-    """The spans of the axes in front; the last ones, which belong together, must be fixed."""
+    """The spans of the leading axes; refuses a dynamic one among the last `core` axes."""
     spans = lift.of(x)
     if is_ragged(spans[len(spans) - core :]):
         lift.refuse("goes along the dynamic axis and takes the padding in", MASK)
@@ -101,7 +101,7 @@ def _layer_norm_gradient(lift: Lift, at: LiftedEquation) -> Made:
     return lift.keep(at, [(*lead, *flat), flat, flat], given)
 
 
-# By rows: how many of the last axes of each operand belong together, and which are indices.
+# By row: how many of the last axes of each operand form a line, and which operands are indices.
 _LINES = {
     "cross_entropy": ((1, 0), (1,)),
     "cross_entropy_gradient": ((0, 0, 0, 0, 1, 0), (5,)),
@@ -116,7 +116,7 @@ _LINES = {
 
 @rule(*_LINES)
 def _lines(lift: Lift, at: LiftedEquation) -> Made:
-    """Rows that treat each line by itself; indices in the padding must be some that there are."""
+    """Rows that compute each line separately; indices in the padding must be in bounds."""
     same_static(lift, at)
     cores, indices = _LINES[at.name]
     leads = [
@@ -132,10 +132,10 @@ def _lines(lift: Lift, at: LiftedEquation) -> Made:
 # -- windows ---------------------------------------------------------------------------------------
 
 
-def _slid(lift: Lift, at: LiftedEquation, x, y: int) -> tuple:
-    """An operand with zeros in its padding, and the spans of the sizes that windows leave.
+def _pad_windows(lift: Lift, at: LiftedEquation, x, y: int) -> tuple:
+    """An operand with zeros in its padding, and the spans of the axes after windows slid over them.
 
-    Windows that move by one see zeros behind an axis, as they do where it is padded.
+    Windows with stride one read zeros after the end of an axis, as they do where it is padded.
     """
     spans, stride = lift.of(x), at.e.static[0]
     along = {a: s for a, s in enumerate(spans) if a > 1 and s is not None}
@@ -158,7 +158,7 @@ def _convolution(lift: Lift, at: LiftedEquation) -> Made:
     images, channels = lift.of(x)[:2]
     if channels is not None:
         lift.refuse("has channels of dynamic length", _WEIGHTS)
-    x, sizes = _slid(lift, at, x, at.e.outputs[0])
+    x, sizes = _pad_windows(lift, at, x, at.e.outputs[0])
     return lift.keep(at, [(images, None, *sizes)], [x, *weights])
 
 
@@ -169,7 +169,7 @@ def _convolution_weight(lift: Lift, at: LiftedEquation) -> Made:
     if lift.of(x)[1] is not None or lift.of(y)[1] is not None:
         lift.refuse("has channels of dynamic length", _WEIGHTS)
     merge_spans(lift, [lift.of(x)[:1], lift.of(y)[:1]])
-    (given, _), (other, _) = (_slid(lift, at, v, at.e.outputs[0]) for v in (x, y))
+    (given, _), (other, _) = (_pad_windows(lift, at, v, at.e.outputs[0]) for v in (x, y))
     flat = (None,) * len(lift.of(x))
     return lift.keep(at, [flat], [lift.mask_padding(given, 0), lift.mask_padding(other, 0)])
 
@@ -187,14 +187,14 @@ def _pool(lift: Lift, at: LiftedEquation) -> Made:
 
 
 def _mask_keys(lift: Lift, q, k, mask, causal: bool):
-    """The mask, in which padding among the keys is not seen."""
+    """The mask that also hides padding among the keys."""
     rows, keys = lift.of(q)[-2], lift.of(k)[-2]
     if keys is None:
         return mask
     if not keys.plain or not (rows is None or rows.plain):
         lift.refuse("has keys on an axis that joins others with the dynamic one", MASK)
     if causal and rows is not None and rows.offset <= keys.offset:
-        return mask  # a query sees no key behind its own position, where padding is
+        return mask  # a query attends to no key after its own position, where padding is
     valid = lift.mask(keys, 2, 3)
     if isinstance(mask, Literal):
         return valid
@@ -205,7 +205,7 @@ def _mask_keys(lift: Lift, q, k, mask, causal: bool):
 
 
 def _heads(lift: Lift, operands, cores) -> Spans:
-    """The spans of the axes before queries or keys; heads are always as many."""
+    """The spans of the axes before queries or keys; the number of heads is fixed."""
     return merge_spans(
         lift,
         [
@@ -243,7 +243,7 @@ def _attention(lift: Lift, at: LiftedEquation) -> Made:
 
 @rule("attention_gradient")
 def _attention_gradient(lift: Lift, at: LiftedEquation) -> Made:
-    """Queries in the padding have cotangents of zero, so they give nothing to keys and values."""
+    """Queries in the padding have zero cotangents, so they add nothing to keys and values."""
     same_static(lift, at)
     (g, h, out, lse, q, k, v, mask, seeds), (causal, _, p) = at.e.inputs, at.e.static
     _check_attention(lift, q, k, v, p)

@@ -1,8 +1,8 @@
-"""How rows treat an axis with padding: by element, and over axes.
+"""Rules for elementwise rows and reductions on axes with padding.
 
-A rule is given an equation whose operands have spans, and writes one that is right at positions of
-the call's own, whatever the padding holds. Each rule says which axes its row goes over: padding
-there is replaced by what changes nothing, or refused.
+A rule takes an equation whose operands have spans, and emits one that is right at the call's own
+positions, whatever the padding holds. Padding along axes that the row reduces or reads across is
+replaced by a neutral value, or refused.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from ...graph.structured import structure_of
 from ...graph.unrecorded import UNRECORDED
 from ...ops.batching import Along, Pointwise
 from ..passes.rewriting import Operand
-from .lift import Lift, LiftedEquation, Made, Rule, ragged
+from .lift import Lift, LiftedEquation, Made, Rule, involves_length
 from .spans import Span, Spans, is_ragged
 from .traces import Differs
 
@@ -28,7 +28,7 @@ MASK = "do it outside of the compiled function, or keep that axis at one length"
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Enter a rule for rows."""
+    """Register a rule for rows."""
 
     def enter(f: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, f))
@@ -38,7 +38,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def structure_rule(name: str) -> Callable[[Rule], Rule]:
-    """Enter the rule of a loop or a branch."""
+    """Register the rule of a loop or a branch."""
 
     def enter(f: Rule) -> Rule:
         _STRUCTURED[name] = f
@@ -54,8 +54,8 @@ def rule_of(lift: Lift, at: LiftedEquation) -> Rule:
     """The rule of an equation."""
     if structure_of(at.e) is not None:
         return _STRUCTURED[at.name]
-    apart = not ragged(lift, at) and (at.fixed or at.name not in (*RULES, *_named))
-    # Steps that are padding must not fail either: what may, has a rule.
+    apart = not involves_length(lift, at) and (at.fixed or at.name not in (*RULES, *_named))
+    # Steps that are padding must not fail either: rows that may fail have rules.
     if apart and (not lift.padding or at.name.startswith("draw_")):
         return _apart
     if TABLE.get(at.name) is not at.e.op and at.e.op is not UNRECORDED:
@@ -68,11 +68,11 @@ def rule_of(lift: Lift, at: LiftedEquation) -> Rule:
     return _beside if isinstance(batch, Along) and at.name in _KEEPS_AXES else _unknown
 
 
-_named: dict[str, Rule] = {}  # of rows that are not in the table
+_named: dict[str, Rule] = {}  # rules of rows that are not in the table
 
 
 def _apart(lift: Lift, at: LiftedEquation) -> Made:
-    """What has nothing to do with the length."""
+    """Equations that do not involve the length."""
     same_static(lift, at)
     return lift.keep(at, [(None,) * lift.aval(i).ndim for i in at.e.outputs])
 
@@ -85,7 +85,7 @@ def _unknown(lift: Lift, at: LiftedEquation) -> Made:
 
 
 def same_static(lift: Lift, at: LiftedEquation) -> None:
-    """Refuse parameters of a row that depend on the length."""
+    """Refuse static parameters that depend on the length."""
     if at.small.static == at.e.static != at.actual.static:
         raise Differs(f"{at.name} at {at.e.line} has other parameters")
     if not at.fixed:
@@ -105,7 +105,7 @@ def _describe_static(static: tuple) -> str:
 
 
 def merge_spans(lift: Lift, given: list[Spans]) -> Spans:
-    """The spans of arrays that are broadcast to each other."""
+    """The spans of the result of a broadcast."""
     ndim = max(map(len, given), default=0)
     out: list[Span | None] = []
     for k in range(-ndim, 0):
@@ -151,14 +151,14 @@ def _axes(axes: Axes, ndim: int) -> tuple[int, ...]:
     return tuple(range(ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
 
 
-def gone_over(lift: Lift, x: Operand, axes: Axes) -> list[int]:
-    """Those of the axes that a row goes over along which there is padding."""
+def padded_axes(lift: Lift, x: Operand, axes: Axes) -> list[int]:
+    """The axes with padding among those that a row reduces or reads across."""
     spans = lift.of(x)
     return [a for a in _axes(axes, len(spans)) if spans[a] is not None]
 
 
 def reduced_spans(spans: Spans, axes: Axes, keepdims: bool) -> Spans:
-    """The spans of what is reduced over axes."""
+    """The spans after a reduction over axes."""
     axes = _axes(axes, len(spans))
     if keepdims:
         return tuple([None if a in axes else s for a, s in enumerate(spans)])
@@ -166,7 +166,7 @@ def reduced_spans(spans: Spans, axes: Axes, keepdims: bool) -> Spans:
 
 
 def least(dtype: np.dtype) -> float:
-    """What no number of a dtype is below."""
+    """The least value of a dtype."""
     if dtype.kind == "b":
         return False
     return -inf if dtypes.is_inexact(dtype) else int(np.iinfo(dtype).min)
@@ -193,10 +193,10 @@ _IDENTITIES: dict[str, Callable[[np.dtype], float]] = {
 
 @rule(*_IDENTITIES)
 def _reduction(lift: Lift, at: LiftedEquation) -> Made:
-    """Padding is replaced by what changes nothing in the reduction."""
+    """Padding is replaced by the neutral value of the reduction."""
     same_static(lift, at)
     (x,), (axes, keepdims, *options) = at.e.inputs, at.e.static
-    over, dtype = gone_over(lift, x, axes), lift.aval(x).dtype
+    over, dtype = padded_axes(lift, x, axes), lift.aval(x).dtype
     if over and at.name == "norm" and not options[0] > 0:
         lift.refuse(f"of order {options[0]} takes the padding in", MASK)
     if over and at.name == "logsumexp" and not dtypes.is_inexact(dtype):
@@ -218,7 +218,7 @@ def _extreme_share(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x, y), (axes,) = at.e.inputs, at.e.static
     spans = merge_spans(lift, [lift.of(x), lift.of(y)])
-    over = gone_over(lift, x, axes)
+    over = padded_axes(lift, x, axes)
     if not over:
         return lift.keep(at, [spans])
     attains = lift.emit("equal", x, y, spans=spans)
@@ -234,10 +234,10 @@ def _extreme_share(lift: Lift, at: LiftedEquation) -> Made:
 
 @rule("argmax", "argmin")
 def _place(lift: Lift, at: LiftedEquation) -> Made:
-    """The first of equal ones is found, and padding comes last."""
+    """Of equal elements the first is found, and padding comes last."""
     same_static(lift, at)
     (x,), (axis, keepdims) = at.e.inputs, at.e.static
-    over = gone_over(lift, x, axis)
+    over = padded_axes(lift, x, axis)
     if over and axis is None and len(lift.of(x)) > 1:
         lift.refuse("without an axis counts the padding in", "give an axis")
     _plain(lift, x, over)
@@ -251,7 +251,7 @@ def _place(lift: Lift, at: LiftedEquation) -> Made:
 def _extreme_and_place(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), (axis, *_) = at.e.inputs, at.e.static
-    over = gone_over(lift, x, axis)
+    over = padded_axes(lift, x, axis)
     _plain(lift, x, over)
     fill = (least if at.name == "max_with_indices" else greatest)(lift.aval(x).dtype)
     spans = reduced_spans(lift.of(x), axis, lift.aval(at.e.outputs[0]).ndim == len(lift.of(x)))
@@ -259,7 +259,7 @@ def _extreme_and_place(lift: Lift, at: LiftedEquation) -> Made:
 
 
 def _plain(lift: Lift, x, over: list[int]) -> None:
-    """Refuse positions on an axis that others were joined to in front."""
+    """Refuse positions on an axis with other axes joined in front of it."""
     spans: Any = lift.of(x)
     if any([spans[a].outer != 1 for a in over]):
         lift.refuse(
@@ -268,14 +268,14 @@ def _plain(lift: Lift, x, over: list[int]) -> None:
         )
 
 
-# -- along axes, which stay ----------------------------------------------------------------------
+# -- along axes that stay ------------------------------------------------------------------------
 
 
 @rule("softmax", "log_softmax", "shares")
 def _softmax(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), (axes, *_) = at.e.inputs, at.e.static
-    over = gone_over(lift, x, axes)
+    over = padded_axes(lift, x, axes)
     if over and not dtypes.is_inexact(lift.aval(x).dtype):
         x = cast(lift, x, lift.aval(at.e.outputs[0]).dtype)
     return lift.keep(at, [lift.of(x)], [lift.mask_padding(x, -inf, over)])
@@ -283,25 +283,25 @@ def _softmax(lift: Lift, at: LiftedEquation) -> Made:
 
 @rule("softmax_product", "log_softmax_product")
 def _softmax_product(lift: Lift, at: LiftedEquation) -> Made:
-    """Both have a sum of products with t, which is zero in the padding."""
+    """Both sum products with t, which is zero in the padding."""
     same_static(lift, at)
     (t, y), (axis, *_) = at.e.inputs, at.e.static
     spans = merge_spans(lift, [lift.of(t), lift.of(y)])
-    t = lift.mask_padding(t, 0, gone_over(lift, t, axis))
+    t = lift.mask_padding(t, 0, padded_axes(lift, t, axis))
     if at.name == "softmax_product":
-        y = lift.mask_padding(y, 0, gone_over(lift, y, axis))
+        y = lift.mask_padding(y, 0, padded_axes(lift, y, axis))
     return lift.keep(at, [spans], [t, y])
 
 
 @rule("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "linear_recurrence")
 def _running(lift: Lift, at: LiftedEquation) -> Made:
-    """What comes later, as padding does, has no part in a result."""
+    """Later elements, such as padding, do not influence a result."""
     same_static(lift, at)
     axis = at.e.static[0]
     fills = {"cumsum": 0, "cumprod": 1, "linear_recurrence": 0, "logcumsumexp": -inf}
     given = []
     for x in at.e.inputs:
-        over = gone_over(lift, x, axis)
+        over = padded_axes(lift, x, axis)
         _plain(lift, x, over)
         fill = fills.get(at.name)
         given.append(x if fill is None else lift.mask_padding(x, fill, over))
@@ -309,17 +309,17 @@ def _running(lift: Lift, at: LiftedEquation) -> Made:
     return lift.keep(at, [spans for _ in at.e.outputs], given)
 
 
-# Rows along axes named by their parameters, which all results keep.
+# Rows along axes named by their parameters; all results keep the axes.
 _KEEPS_AXES = ("sort", "argsort", "fftn", "ifftn")
 
 
 def _beside(lift: Lift, at: LiftedEquation) -> Made:
-    """Rows that treat each line along their axes by itself; none of these may be dynamic."""
+    """Rows that compute each line along their axes separately; these may not be dynamic."""
     same_static(lift, at)
     batch: Along = at.e.op.batch  # type: ignore[assignment]
     axes = at.e.static[batch.axes[0]]
     for x in at.e.inputs:
-        if gone_over(lift, x, axes):
+        if padded_axes(lift, x, axes):
             lift.refuse("goes along the dynamic axis and takes the padding in", MASK)
     spans = merge_spans(lift, [lift.of(x) for x in at.e.inputs])
     return lift.keep(at, [spans for _ in at.e.outputs])
@@ -329,7 +329,7 @@ def _beside(lift: Lift, at: LiftedEquation) -> Made:
 def _topk(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), axis = at.e.inputs, at.e.static[1]
-    if gone_over(lift, x, axis):
+    if padded_axes(lift, x, axis):
         lift.refuse("goes along the dynamic axis and takes the padding in", MASK)
     return lift.keep(at, [lift.of(x), lift.of(x)])
 
@@ -344,7 +344,7 @@ def _searchsorted(lift: Lift, at: LiftedEquation) -> Made:
 
 
 def _guard(lift: Lift, at: LiftedEquation) -> Made:
-    """A value that is believed if a flag is true, which the rules of other rows have made right."""
+    """A value that is valid if a flag is true; the rules of the flag's rows have lifted it."""
     x, flag, *seen = at.e.inputs
     if not at.fixed:  # an index of the dynamic axis, whose length the message would name
         return [(lift.emit(GUARD, x, flag, OUTSIDE, spans=lift.of(x)), lift.of(x))]

@@ -19,14 +19,14 @@ from .spans import Span, Spans, cut, is_ragged, pad_array
 from .table import rule_of
 from .traces import Differs, LengthTrace, Varying
 
-# Asked before there is new native code, with a reason if there is one; raises if there may be none.
+# Called before native code is compiled, with a reason or ""; raises if no more is allowed.
 Allow = Callable[[str], None]
 
 
 class Padded:
-    """An executable of a bucket's length, called with arrays of another one.
+    """An executable of a bucket's length, called with arrays of another length.
 
-    made  gives the executable; it is asked when something is to be run
+    made  gives the executable; called at first use
     """
 
     length: int
@@ -35,8 +35,8 @@ class Padded:
     def __init__(self, made: Callable[[], Executable], lifted: Lifted, length: int, bucket: int):
         self._made, self.length, self.bucket = made, length, bucket
         self._numbers = lifted.numbers
-        self._inputs = _ragged_inputs(lifted.inputs)
-        self._outputs = _ragged_inputs(lifted.outputs)
+        self._inputs = _only_ragged(lifted.inputs)
+        self._outputs = _only_ragged(lifted.outputs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._made(), name)
@@ -45,7 +45,7 @@ class Padded:
         return self.run(arrays, room)
 
     def run(self, arrays: Arrays, room: Arrays | None = None, ending: Ending | None = None) -> Any:
-        """The outputs of a call: arguments are padded, results cut to their length."""
+        """Run a call: pad the arguments, and cut the outputs to their length."""
         given = [*arrays, *self._numbers]
         for k, spans in self._inputs:
             given[k] = pad_array(given[k], spans, self.length, self.bucket)
@@ -62,12 +62,12 @@ class Padded:
         return made
 
 
-def _ragged_inputs(spans: list[Spans]) -> list[tuple[int, Spans]]:
+def _only_ragged(spans: list[Spans]) -> list[tuple[int, Spans]]:
     return [(k, s) for k, s in enumerate(spans) if is_ragged(s)]
 
 
 class _CutOutputs:
-    """What follows a call, given the outputs without their padding."""
+    """The end of a call, which gets the outputs without their padding."""
 
     def __init__(self, padded: Padded, ending: Ending):
         self._padded, self._ending = padded, ending
@@ -78,41 +78,41 @@ class _CutOutputs:
 
 
 class Template:
-    """A function at its bucket's length, in one state of what it reads.
+    """A function at its bucket's length, for one reachable state.
 
-    small  at another length of the bucket, which shows what depends on it
+    small  at another length of the bucket, which shows what depends on the length
     """
 
     name: str
-    small: "Sized"
-    large: "Sized"
+    small: "SizedVariant"
+    large: "SizedVariant"
     inputs: list[Spans]
 
-    def __init__(self, name: str, small: "Sized", large: "Sized"):
+    def __init__(self, name: str, small: "SizedVariant", large: "SizedVariant"):
         self.name, self.small, self.large = name, small, large
         self.inputs = _input_spans(small, large)
         self._varying, self._pulled = Varying(), Varying()
-        self._programs: dict[Hashable, _Once] = {}  # native code by lifted graphs
+        self._programs: dict[Hashable, _Once] = {}  # native code by lifted graph
         self._pullbacks: dict[Hashable, _Once] = {}
-        self.lifted(small)  # says what depends on the length, or why it cannot be
+        self.lift(small)  # finds what depends on the length, or raises
 
-    def lifted(self, of: "Sized") -> Lifted:
-        """The program of a length with the bucket's shapes."""
+    def lift(self, of: "SizedVariant") -> Lifted:
+        """The lifted program of a length, with the bucket's shapes."""
         graphs = [LengthTrace(s.length, s.program.graph) for s in (self.small, self.large, of)]
         return Lift(self.name, graphs, self._varying).run(self.inputs, rule_of, zeros=True)
 
-    def fit(self, of: "Sized", allow: Allow) -> None:
-        """Let a program run native code of the bucket; `allow` is asked where that is new."""
+    def fit(self, of: "SizedVariant", allow: Allow) -> None:
+        """Let a variant run native code of the bucket; `allow` is called before new code."""
         program, derivative = of.program, of.program.derivative
         if bool(derivative) != bool(self.large.program.derivative):
             raise Differs("other results are differentiated")
-        lifted = self.lifted(of)
-        pulled = None if derivative is None else self._pulled_back(of, lifted)
+        lifted = self.lift(of)
+        pulled = None if derivative is None else self._lift_pull_back(of, lifted)
         key = (graph_key(lifted.graph), tuple(sorted(program.donated.items())))
         if key not in self._programs:
             allow("")
             self._programs[key] = _Once(partial(_build, program, lifted.graph))
-        # What `Executable` asks for besides, `Padded` has by `__getattr__`.
+        # `Padded` has the other members of `Executable` by `__getattr__`.
         program.executable = Padded(  # type: ignore[assignment]
             self._programs[key], lifted, of.length, self.large.length
         )
@@ -123,8 +123,8 @@ class Template:
                 native, pulled, of.length, self.large.length
             )
 
-    def _pulled_back(self, of: "Sized", lifted: Lifted) -> Lifted:
-        """The pull-back of a call, with the bucket's shapes."""
+    def _lift_pull_back(self, of: "SizedVariant", lifted: Lifted) -> Lifted:
+        """The lifted pull-back of a call, with the bucket's shapes."""
         of_all = (self.small, self.large, of)
         derivatives: list[Any] = [s.program.derivative for s in of_all]
         graphs = [d.graph for d in derivatives]
@@ -139,7 +139,7 @@ def _build(program: Variant, graph: Graph) -> Executable:
 
 
 class _Once:
-    """What is made when it is first asked for."""
+    """An executable that is built at first use."""
 
     def __init__(self, make: Callable[[], Executable]):
         self._make = make
@@ -151,15 +151,15 @@ class _Once:
         return self._made
 
 
-class Sized(NamedTuple):
-    """A program of calls of one length."""
+class SizedVariant(NamedTuple):
+    """A variant for calls of one length."""
 
     length: int
     program: Variant
 
 
-def _input_spans(small: Sized, large: Sized) -> list[Spans]:
-    """The spans of a program's inputs, which follow from their shapes at two lengths."""
+def _input_spans(small: SizedVariant, large: SizedVariant) -> list[Spans]:
+    """The spans of a program's inputs, from their shapes at two lengths."""
     pairs = zip(small.program.places, large.program.places, strict=False)  # `Lift` counts them
     found: list[Spans] = []
     for a, b in pairs:
@@ -174,7 +174,7 @@ def _input_spans(small: Sized, large: Sized) -> list[Spans]:
 
 
 def _pulled_spans(program: Variant, lifted: Lifted) -> list[Spans]:
-    """The spans of what a pull-back gets: values of the function, and cotangents of its results."""
+    """The spans of a pull-back's inputs: saved values, then cotangents of the results."""
     derivative: Derivative = program.derivative  # type: ignore[assignment]
     results = [program.graph.outputs[k] for k in derivative.results]
     saved = derivative.graph.inputs[: len(derivative.graph.inputs) - len(results)]
@@ -182,7 +182,7 @@ def _pulled_spans(program: Variant, lifted: Lifted) -> list[Spans]:
 
 
 def graph_key(graph: Graph) -> Hashable:
-    """A graph as a key: equal ones compute the same."""
+    """A hashable key of a graph: graphs with equal keys compute the same."""
     equations = [
         (id(e.op), tuple(map(_operand, e.inputs)), tuple(map(_static, e.static)), e.outputs)
         for e in graph.equations

@@ -1,4 +1,4 @@
-"""How slices treat an axis with padding: their ends may depend on the length."""
+"""Rules for slices: their ends may depend on the length."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from .rules import merge_spans, rule
 from .spans import Span, Spans
 from .traces import Differs
 
-Three = tuple[Any, ...]  # at the bucket's length, the one compared with and the call's
+Three = tuple[Any, ...]  # at the bucket's length, the reference length and the call's
 
 
 class SlicePart(NamedTuple):
@@ -19,9 +19,9 @@ class SlicePart(NamedTuple):
 
     entry  of the basic index at the bucket's length: a position, or (start, count, step)
     size   of the axis at that length
-    span   of the axis that is left; None: it is always as long, or there is none
-    whole  whether all of it is taken
-    moved  the positions, where they depend on the length; None: they do not
+    span   of the axis in the result; None: its length is fixed, or the axis is removed
+    whole  whether the whole axis is taken
+    moved  the positions, if they depend on the length; else None
     """
 
     entry: Any
@@ -32,17 +32,17 @@ class SlicePart(NamedTuple):
 
     @property
     def gone(self) -> bool:
-        """Whether the axis is not there any more."""
+        """Whether the axis is removed."""
         return self.entry.__class__ is int
 
 
 def _parts(
     lift: Lift, at: LiftedEquation, spans: Spans, sizes: list[Three]
 ) -> list[SlicePart | None]:
-    """The basic index, entry by entry; None for a new axis.
+    """The parts of the basic index, by entry; None for a new axis.
 
-    spans  of the axes that it is an index of
-    sizes  their lengths at the three lengths
+    spans  of the indexed axes
+    sizes  of these axes at the three lengths
     """
     indices = [e.static[0] for e in (at.e, at.small, at.actual)]
     kinds = {tuple([p.__class__ for p in index]) for index in indices}
@@ -74,12 +74,12 @@ def _part(lift: Lift, entries: Three, span: Span | None, sizes: Three) -> SliceP
 
 
 def is_whole(entries: Three, sizes: Three) -> bool:
-    """Whether all of an axis is taken, at all three lengths."""
+    """Whether the whole axis is taken at all three lengths."""
     return all([p == (0, n, 1) for p, n in zip(entries, sizes, strict=True)])
 
 
 def _sizes(lift: Lift, x: int) -> list[Three]:
-    """The lengths of an operand's axes at the three lengths."""
+    """The sizes of an operand's axes at the three lengths."""
     lengths = [t.length for t in (lift.large, lift.small, lift.actual)]
     shape = lift.aval(x).shape
     return [
@@ -93,7 +93,7 @@ def _slice(lift: Lift, at: LiftedEquation) -> Made:
     (x,), spans = at.e.inputs, lift.of(at.e.inputs[0])
     parts = _parts(lift, at, spans, _sizes(lift, x))
     old = iter(spans)
-    kept: list[Span | None] = []  # the spans after what does not depend on the length
+    kept: list[Span | None] = []  # the spans after the entries that do not depend on the length
     moved: list[tuple[int, SlicePart]] = []
     for p in parts:
         before = None if p is None else next(old)
@@ -111,7 +111,7 @@ def _slice(lift: Lift, at: LiftedEquation) -> Made:
 
 
 def _direct(parts: list[SlicePart | None]) -> tuple:
-    """The basic index without what depends on the length."""
+    """The basic index with whole axes for the entries that depend on the length."""
     return tuple(
         [
             None if p is None else p.entry if p.moved is None else (0, p.size, 1)  # all of it
@@ -121,14 +121,14 @@ def _direct(parts: list[SlicePart | None]) -> tuple:
 
 
 def _without(lift: Lift, x: int, p: SlicePart, axis: int) -> int:
-    """What lies at one position of an axis."""
+    """Take one position of an axis, and remove the axis."""
     spans = (*lift.spans[x][:axis], *lift.spans[x][axis + 1 :])
     return lift.emit("take", x, lift.number(p.moved), axis, spans=spans)
 
 
 @rule("unslice")
 def _unslice(lift: Lift, at: LiftedEquation) -> Made:
-    """The transpose of a slice: padding of what is put there is zero first."""
+    """The transpose of a slice: the padding of its operand is set to zero first."""
     (x,), shapes = at.e.inputs, [e.static[1] for e in (at.e, at.small, at.actual)]
     sizes = list(zip(*shapes, strict=True))
     spans = _spans_around(lift, at, lift.of(x), sizes)
@@ -144,7 +144,7 @@ def _unslice(lift: Lift, at: LiftedEquation) -> Made:
 
 
 def _spans_around(lift: Lift, at: LiftedEquation, given: Spans, sizes: list[Three]) -> Spans:
-    """The spans of the array that a slice is put into: its own, where it is all of an axis."""
+    """The spans of the array that a slice is put into: the slice's own along whole axes."""
     entries = list(zip(*[e.static[0] for e in (at.e, at.small, at.actual)], strict=False))
     own, axes, found = iter(given), iter(sizes), []
     for ps in entries:
@@ -156,7 +156,7 @@ def _spans_around(lift: Lift, at: LiftedEquation, given: Spans, sizes: list[Thre
 
 
 def _scatter(lift: Lift, x: Operand, p: SlicePart, axis: int, span: Span | None) -> int:
-    """x put at positions that depend on the length, along a new axis or along one that it has."""
+    """Put x at positions that depend on the length, along a new axis or one of its own."""
     old = lift.of(x)
     if p.gone:
         index, rest = lift.number(p.moved), old[axis:]
@@ -167,7 +167,7 @@ def _scatter(lift: Lift, x: Operand, p: SlicePart, axis: int, span: Span | None)
 
 @rule("slice_set")
 def _slice_set(lift: Lift, at: LiftedEquation) -> Made:
-    """Writing a part: all of the dynamic axis, or positions that are the same at all lengths."""
+    """Write a slice: the whole dynamic axis, or positions that do not depend on the length."""
     x, v = at.e.inputs
     parts = _parts(lift, at, lift.of(x), _sizes(lift, x))
     for p in parts:

@@ -6,10 +6,10 @@ import numpy as np
 
 
 class Span(NamedTuple):
-    """An axis of outer · (length + offset) · inner elements: other axes may have been joined to it.
+    """An axis of outer · (length + offset) · inner elements: other axes may be joined to it.
 
-    Of each of the `outer` parts, the first (length + offset) · inner elements are a call's own, and
-    what is behind them up to the bucket's length is padding.
+    In each of the `outer` parts, the first (length + offset) · inner elements are the call's own;
+    the others, up to the bucket's length, are padding.
     """
 
     outer: int = 1
@@ -17,21 +17,21 @@ class Span(NamedTuple):
     inner: int = 1
 
     def size(self, length: int) -> int:
-        """How long the axis is."""
+        """The size of the axis at a length."""
         return self.outer * (length + self.offset) * self.inner
 
     @property
     def factor(self) -> int:
-        """By how much the axis grows with the length."""
+        """By how many elements the axis grows with the length."""
         return self.outer * self.inner
 
     @property
     def plain(self) -> bool:
-        """Whether nothing was joined to the axis: its elements are positions."""
+        """Whether no other axis is joined to it: its elements are positions."""
         return self.outer == self.inner == 1
 
 
-# For each axis of a value its span; None for one whose length is always the same.
+# The span of each axis of a value; None for an axis of fixed length.
 Spans = tuple[Span | None, ...]
 
 
@@ -40,12 +40,12 @@ def is_ragged(spans: Spans) -> bool:
 
 
 def shape_at(shape: tuple[int, ...], spans: Spans, length: int) -> tuple[int, ...]:
-    """A shape with its spans for another length."""
+    """A shape with its spans at another length."""
     return tuple([n if s is None else s.size(length) for n, s in zip(shape, spans, strict=True)])
 
 
 def _apart(shape: tuple[int, ...], spans: Spans, length: int) -> tuple[int, ...]:
-    """The shape with each span taken apart into three axes."""
+    """The shape with each span split into three axes."""
     parts = []
     for n, s in zip(shape, spans, strict=True):
         parts += [n] if s is None else [s.outer, length + s.offset, s.inner]
@@ -53,7 +53,7 @@ def _apart(shape: tuple[int, ...], spans: Spans, length: int) -> tuple[int, ...]
 
 
 def _own(shape: tuple[int, ...], spans: Spans, length: int) -> tuple[slice, ...]:
-    """Which part of an array that was taken apart is a call's own."""
+    """The index of the call's own part of an array whose spans are split."""
     whole, parts = slice(None), []
     for s in spans:
         parts += [whole] if s is None else [whole, slice(0, length + s.offset), whole]
@@ -61,7 +61,7 @@ def _own(shape: tuple[int, ...], spans: Spans, length: int) -> tuple[slice, ...]
 
 
 def pad_array(array: np.ndarray, spans: Spans, length: int, bucket: int) -> np.ndarray:
-    """The array with zeros behind each span, as long as for the bucket's length."""
+    """The array, padded with zeros along each span to the bucket's length."""
     if length == bucket:
         return array
     large = np.zeros(_apart(array.shape, spans, bucket), array.dtype)
@@ -81,12 +81,12 @@ def cut(array: np.ndarray, spans: Spans, length: int, bucket: int) -> np.ndarray
 
 
 def reshape_spans(spans: Spans, old: tuple[int, ...], new: list[int | Span]) -> Spans | None:
-    """The spans of an array that is reshaped; None where a span would be torn apart.
+    """The spans of a reshaped array; None where a span would be split.
 
     old  the shape before
-    new  for each axis afterwards its length, or a span whose factors count together only
+    new  for each axis afterwards its length, or a span of which only outer · inner is known
     """
-    groups, between = [1], []  # what lies before, between and behind the spans
+    groups, between = [1], []  # the factors before, between and after the spans
     for n, s in zip(old, spans, strict=True):
         if s is None:
             groups[-1] *= n
@@ -116,9 +116,9 @@ def reshape_spans(spans: Spans, old: tuple[int, ...], new: list[int | Span]) -> 
 
 
 def span_between(small: tuple[int, int], large: tuple[int, int]) -> Span | None:
-    """What grows like (length, size) at two lengths, if the size grows with the length at all.
+    """The span with these (length, size) pairs; None if the size does not grow with the length.
 
-    How factors lie around the length is not known; a span has them all behind it.
+    The order of the factors around the length is not known; the span has them all in `inner`.
     """
     (m, a), (n, b) = small, large
     factor, rest = divmod(b - a, n - m)

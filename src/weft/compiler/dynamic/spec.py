@@ -12,29 +12,29 @@ from ... import errors
 from ...core.aval import Shape
 from ...core.node import Leaf
 from ...core.value import wrap
-from ..frontend.arguments import SAME, TENSOR, Taken, argument_name, is_whole
+from ..frontend.arguments import SAME, TENSOR, CallArguments, argument_name, is_whole
 from ..frontend.inputs import Call
 
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
 
-SMALLEST = 16  # the first of the buckets that nobody asked for
+SMALLEST = 16  # the first default bucket
 VALID = "valid"
 
 
 class Sizes(NamedTuple):
-    """The length of a call, and by the positions of its tensors which axes have it."""
+    """The length of a call, and the axes of that length, by the positions of its tensors."""
 
     length: int
     axes: dict[int, tuple[int, ...]]
 
 
 class DynamicAxes:
-    """The arguments of a function that have a length of their own at each call.
+    """The dynamic axes of a function's arguments.
 
-    axes     by the names of arguments, their axes of that length
-    buckets  the lengths that programs are made for; None: powers of two
-    valid    whether the function is told which positions are a call's own
+    axes     by the names of arguments
+    buckets  the lengths that programs are compiled for; None: powers of two
+    valid    whether the function takes a mask of the call's own positions, `valid`
     """
 
     names: tuple[str, ...]
@@ -55,7 +55,7 @@ class DynamicAxes:
         self.valid = VALID in self.names and VALID not in self.axes
 
     def _name(self, f: Callable[..., Any], key: Any) -> str:
-        """An argument by its name, also where it is given by its position."""
+        """The name of an argument that is given by name or by position."""
         if isinstance(key, int) and not isinstance(key, bool) and 0 <= key < len(self.names):
             return self.names[key]
         if key not in self.names:
@@ -67,7 +67,7 @@ class DynamicAxes:
         return key
 
     def bucket(self, length: int) -> int:
-        """The length of the programs for calls of this length."""
+        """The bucket of a length."""
         if self.buckets is None:
             return max(SMALLEST, 1 << (length - 1).bit_length())
         for b in self.buckets:
@@ -79,7 +79,7 @@ class DynamicAxes:
         )
 
     def with_valid(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The keyword arguments with `valid`, unless the call has it."""
+        """The keyword arguments with `valid`, unless the call passes it."""
         if VALID in kwargs or VALID in self.names[: len(args)]:
             return kwargs
         given = dict(zip(self.names, args, strict=False)) | kwargs
@@ -89,8 +89,8 @@ class DynamicAxes:
                     return {**kwargs, VALID: wrap(np.ones(x.shape[axes[0]], bool))}
         return kwargs
 
-    def sizes(self, taken: Taken) -> Sizes:
-        """The length of a call; all that have it must have the same one."""
+    def sizes(self, taken: CallArguments) -> Sizes:
+        """The length of a call; all dynamic axes must have the same length."""
         names, structure = taken.structure[:2]
         lengths: dict[str, int] = {}
         found: dict[int, tuple[int, ...]] = {}
@@ -115,16 +115,16 @@ class DynamicAxes:
                 "no length"
             )
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{name} has {n}" for name, n in lengths.items())
+            text = ", ".join(f"{name} has {n}" for name, n in lengths.items())
             raise errors.ShapeError(
-                f"compile: dynamic axes of one call must have one length, and {told}"
+                f"compile: dynamic axes of one call must have one length, and {text}"
             )
         return Sizes(next(iter(lengths.values())), {k: a for k, a in found.items() if a})
 
     def _own(
         self, name: str, shape: Shape, axes: tuple[int, ...], lengths: dict[str, int]
     ) -> tuple[int, ...]:
-        """The dynamic axes of a tensor, counted from the front; their lengths are noted."""
+        """The dynamic axes of a tensor, counted from the front; adds their sizes to `lengths`."""
         own = []
         for a in axes:
             if not -len(shape) <= a < len(shape):
@@ -141,7 +141,7 @@ def parameters_of(f: Callable[..., Any]) -> tuple[str, ...]:
     asked = getattr(f, "forward", f) if is_whole(f) else f
     try:
         found = signature(asked).parameters.values()
-    except ValueError:  # of a builtin nobody knows the names
+    except ValueError:  # the names of a builtin's parameters are not known
         return ()
     several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     return tuple([p.name for p in found if p.kind not in several])
@@ -169,8 +169,8 @@ def _checked_buckets(buckets: Sequence[int]) -> tuple[int, ...]:
 # -- calls of another length -----------------------------------------------------------------------
 
 
-def resize_call(taken: Taken, sizes: Sizes, length: int) -> Taken:
-    """A call like this one of another length; its values do not matter."""
+def resize_call(taken: CallArguments, sizes: Sizes, length: int) -> CallArguments:
+    """A call like this one at another length, with arbitrary values."""
     call, kinds, count = taken.call, [], 0
     tensors = [_resize(x, sizes.axes.get(k, ()), length) for k, x in enumerate(call.tensors)]
     for kind in taken.kinds:
@@ -179,11 +179,13 @@ def resize_call(taken: Taken, sizes: Sizes, length: int) -> Taken:
             count += 1
         kinds.append(kind)
     new = Call(tensors, call.numbers, call.arrays, call.objects, call.containers)
-    return Taken(new, tuple(kinds), taken.rebuild, taken.structure, taken.leaves, taken.statics)
+    return CallArguments(
+        new, tuple(kinds), taken.rebuild, taken.structure, taken.leaves, taken.statics
+    )
 
 
 def _resize(x: "Tensor", axes: tuple[int, ...], length: int) -> "Tensor":
-    """A tensor like x with its dynamic axes of another length, which wants what x wants."""
+    """A tensor like x with another length along its dynamic axes, tracked as x is."""
     if not axes:
         return x
     shape = tuple([length if a in axes else n for a, n in enumerate(x.shape)])

@@ -1,4 +1,4 @@
-"""All rules for axes with padding: the modules that enter them, and how one is found."""
+"""All rules for axes with padding (`rule_of`): imports the modules that register them."""
 
 from . import draws, indices, loops, moments, moves, products, slices
 from .rules import RULES, rule_of

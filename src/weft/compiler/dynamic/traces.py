@@ -1,4 +1,4 @@
-"""A function written down at several lengths: what is the same, and what depends on the length."""
+"""A function traced at several lengths: what depends on the length."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -7,21 +7,21 @@ from ...graph.graph import Graph, Literal
 
 
 class Differs(Exception):
-    """At another length the function does something else: why, in words."""
+    """The function does something else at another length; the message says what."""
 
 
 @dataclass
 class Varying:
-    """What was found to depend on the length besides shapes: it is an input of the program."""
+    """The constants and literals that depend on the length, and so become inputs."""
 
     literals: set[tuple[int, int]] = field(default_factory=set)  # (equation, operand)
     constants: set[int] = field(default_factory=set)
-    # Of loops and branches, by the outputs of the equation and the name of the body.
+    # Those in loops and branches, by the equation's outputs and the name of the body.
     inside: dict[tuple[tuple[int, ...], str], "Varying"] = field(default_factory=dict)
 
 
 class LengthTrace(NamedTuple):
-    """A function written down at some length."""
+    """The graph of a function traced at one length."""
 
     length: int
     graph: Graph

@@ -7,19 +7,19 @@ import numpy as np
 
 from ..ir.kernel import Kernel
 
-# More elements than any array has: a kernel is told which of them to do.
+# More elements than any array has: each call of a kernel is given a range of them.
 MOST = 1 << 40
 
 
 class FlatKernel:
-    """A compiled kernel of arrays that lie in lines.
+    """A compiled elementwise kernel over one-dimensional arrays.
 
-    Arrays are given as operands, then results; a result may be written over an operand. An operand
-    that does not move is an array of one number.
+    Arrays are given as operands, then results; a result may overwrite an operand. An operand with
+    stride 0 is an array of one number.
     """
 
     def __init__(self, kernel: Kernel):
-        from ..cpu.emit_kernel import native  # takes a while to load, and few programs get here
+        from ..cpu.emit_kernel import native  # slow to load, and few programs need it
 
         self._native = native(kernel)
         self._moving = [any(o.strides) for o in kernel.operands] + [True] * len(kernel.results)
@@ -28,7 +28,7 @@ class FlatKernel:
         self.grain: int = self._native.image.grain
 
     def over(self, arrays: Sequence[np.ndarray]) -> Callable[[int, int], None]:
-        """What computes the elements from start to stop, both multiples of `grain`."""
+        """A function that computes the elements from start to stop, both multiples of `grain`."""
         pointers = (c_void_p * (len(arrays) + 1))(*[a.ctypes.data for a in arrays])
         place, call, held = addressof(pointers), self._native.call, (pointers, arrays)
 
@@ -38,7 +38,7 @@ class FlatKernel:
         return do
 
     def rest(self, arrays: Sequence[np.ndarray], start: int, stop: int) -> None:
-        """The last elements, fewer than are computed at once."""
+        """Compute the last elements, fewer than `grain`, in padded copies."""
         lines: dict[int, np.ndarray] = {}
         for a, moves in zip(arrays, self._moving, strict=True):
             if moves and id(a) not in lines:
@@ -51,7 +51,7 @@ class FlatKernel:
             a[start:stop] = lines[id(a)][: stop - start]
 
     def __call__(self, arrays: Sequence[np.ndarray], size: int) -> None:
-        """All elements."""
+        """Compute all elements."""
         whole = size // self.grain * self.grain
         self.over(arrays)(0, whole)
         if whole < size:

@@ -1,6 +1,6 @@
 """Kernels for large NumPy arrays, compiled into one pass each.
 
-NumPy goes over an array some twenty times for an activation, and takes Python's lock each time.
+NumPy reads an array some twenty times for an activation, and holds the GIL each time.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 ACTIVATIONS = (
     *("gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope", "silu", "silu_slope", "softplus"),
 )
-# Elements from which on it pays to compile, and to call a second thread; and those of a piece.
+# The least number of elements for compiled kernels and for several threads; those of a chunk.
 LARGE, SHARED, PIECE = 1 << 16, 1 << 18, 1 << 17
-# Elements of a line from which on a kernel goes along it, and not along the first of many lines.
+# The least length of a line for a kernel that vectorises along it, not across lines.
 LINE = 32
 _DTYPES = frozenset((float32, float64))
 
 
 def _fits(*arrays: np.ndarray) -> bool:
-    """Whether arrays are large, and alike in a dtype that is computed as it is."""
+    """Whether arrays are large, and share a dtype that kernels compute in."""
     dtype = arrays[0].dtype
     return arrays[0].size >= LARGE and dtype in _DTYPES and all(a.dtype is dtype for a in arrays)
 
 
 def _run(native: "LoadedKernel", arrays: Sequence[np.ndarray], units: int, step: int) -> None:
-    """The units of a kernel over contiguous arrays, `step` of them at a time."""
+    """Run the units of a kernel over contiguous arrays, `step` at a time, on the thread pool."""
     pointers = (c_void_p * (len(arrays) + 1))(*[a.ctypes.data for a in arrays])
     place = addressof(pointers)
 
@@ -52,7 +52,7 @@ def _run(native: "LoadedKernel", arrays: Sequence[np.ndarray], units: int, step:
 
 
 def _activation(row: str, kernel: Unary) -> Unary:
-    """An elementwise row of one array."""
+    """Wrap the kernel of an elementwise row of one array."""
 
     @wraps(kernel)
     def call(x):
@@ -75,8 +75,8 @@ def _activation(row: str, kernel: Unary) -> Unary:
 
 @lru_cache(maxsize=256)
 def _by_element(row: str, dtype: np.dtype) -> FlatKernel:
-    """A row of one array of any length."""
-    from .lowering import lower  # takes a while to load, and few programs get here
+    """The compiled kernel of an elementwise row, for arrays of any length."""
+    from .lowering import lower  # slow to load, and few programs need it
 
     return FlatKernel(lower([Aval((MOST,), dtype, "cpu")], lambda b, x: [b.emit(row, x)]))
 
@@ -85,18 +85,18 @@ def _by_element(row: str, dtype: np.dtype) -> FlatKernel:
 def _by_lines(
     write: Callable[..., Sequence[int]], n: int, dtype: np.dtype, eps: float, *operands: str
 ) -> "LoadedKernel":
-    """A kernel that folds lines of n elements, whose units are the lines.
+    """A kernel that folds lines of n elements; its units are the lines.
 
-    Operands by what they have: "lines", one number for "each" line, or one line.
+    operands  "lines": many lines; "each": one number per line; "line": one line
     """
-    from ..cpu.emit_kernel import native  # these take a while to load, and few programs get here
+    from ..cpu.emit_kernel import native  # slow to load, and few programs need it
     from .lowering import lower
 
     shapes = {"lines": (MOST // n, n), "each": (MOST // n, 1), "line": (n,)}
     avals = [Aval(shapes[what], dtype, "cpu") for what in operands]
-    made = native(lower(avals, partial(write, eps)))
-    assert (made.image.count, made.image.grain) == (MOST // n, 1)
-    return made
+    kernel = native(lower(avals, partial(write, eps)))
+    assert (kernel.image.count, kernel.image.grain) == (MOST // n, 1)
+    return kernel
 
 
 def _mean(b: Any, x: int) -> int:
@@ -104,7 +104,7 @@ def _mean(b: Any, x: int) -> int:
 
 
 def _normalise(eps: float, b: Any, x: int, w: int, bias: int) -> tuple[int, ...]:
-    """The results of `layer_norm`: those of a line, before weight and bias, and the variance."""
+    """The results of `layer_norm`: the output, the normalised x, and the variance."""
     d = b.emit("subtract", x, _mean(b, x))
     variance = _mean(b, b.emit("multiply", d, d))
     y = b.emit("multiply", d, _rate(b, variance, eps))
@@ -112,7 +112,7 @@ def _normalise(eps: float, b: Any, x: int, w: int, bias: int) -> tuple[int, ...]
 
 
 def _project(eps: float, b: Any, g: int, y: int, variance: int, w: int) -> tuple[int, ...]:
-    """The cotangent of x: what is left of h = g·w beside the constants and beside y."""
+    """The cotangent of x: h = g·w, projected orthogonally to the constants and to y, scaled."""
     h = b.emit("multiply", g, w)
     centred = b.emit("subtract", h, _mean(b, h))
     along = b.emit("multiply", y, _mean(b, b.emit("multiply", h, y)))
@@ -157,7 +157,7 @@ def _layer_norm_gradient(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    """Put these kernels in the place of NumPy's."""
+    """Replace the NumPy kernels by these."""
     for row in ACTIVATIONS:
         numpy_.improve(row, partial(_activation, row))
     numpy_.improve("layer_norm", _layer_norm)

@@ -1,4 +1,4 @@
-"""Kernels of a few rows that are written down as a graph and lowered by the pipeline."""
+"""Kernels of a few rows, built as a graph and lowered by the pipeline."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,10 +17,10 @@ from ..passes.rewriting import Builder
 
 
 class AsWritten:
-    """What a graph is lowered for that is one kernel already: nothing is rewritten or joined.
+    """The lowering of a graph that is one kernel already: without passes, routines or tuning.
 
-    So the passes and routines of the processor, which take longer to load than such a kernel takes
-    to compile, stay where they are.
+    So the CPU's passes and routines, which take longer to load than such a kernel takes to compile,
+    are not loaded.
     """
 
     alignment, passes = ALIGNMENT, ()
@@ -39,28 +39,28 @@ class AsWritten:
 
 
 def lower(avals: Sequence[Aval], write: Callable[..., Sequence[int]]) -> Kernel:
-    """The kernel of what `write(builder, *inputs)` writes down, giving the outputs.
+    """The kernel of the graph that `write(builder, *inputs)` builds; `write` returns the outputs.
 
     Its operands and results are in the order of the inputs and outputs.
     """
     builder = Builder(Graph(list(avals), list(range(len(avals)))))
     builder.at((lower.__code__, 0))
     graph = builder.finish([*write(builder, *builder.graph.inputs)])
-    schedule, _ = pipeline.lower_anew(graph, {}, AsWritten())  # sooner than the disk has it
+    schedule, _ = pipeline.lower_anew(graph, {}, AsWritten())  # faster than the disk cache
     return _as_one(schedule)
 
 
 def _as_one(schedule: Schedule) -> Kernel:
-    """The kernel of a schedule whose steps go over one domain, each by itself.
+    """One kernel for a schedule whose steps are kernels over the same domain.
 
-    Results may be written over operands, so nothing can be left for a second kernel to read.
+    Results may overwrite operands, so a second kernel could not read them.
     """
     number = {i: k for k, i in enumerate(schedule.inputs)}  # of the values in buffers
-    made = [step for step in schedule.steps if isinstance(step, KernelStep)]
-    assert len(made) == len(schedule.steps), "something is no kernel"
-    first, accesses = made[0].kernel, dict[int, Strides]()
+    kernels = [step for step in schedule.steps if isinstance(step, KernelStep)]
+    assert len(kernels) == len(schedule.steps), "something is no kernel"
+    first, accesses = kernels[0].kernel, dict[int, Strides]()
     steps: list[Step | FoldStep] = []
-    for step in made:
+    for step in kernels:
         kernel = step.kernel
         assert (kernel.domain, kernel.folded) == (first.domain, first.folded), "several kernels"
         own = {k: number[i] for k, i in enumerate(step.operands)}
@@ -71,7 +71,7 @@ def _as_one(schedule: Schedule) -> Kernel:
             steps.append(renumber(s, own))
         for i, r in zip(step.results, kernel.results, strict=True):
             number[i], accesses[i] = own[r.value], r.strides
-    still = (0,) * len(first.domain)  # of what is not read
+    still = (0,) * len(first.domain)  # strides of inputs that are not read
     dtypes = [schedule.buffers[i].dtype for i in schedule.inputs]
     strides = [accesses.get(i, still) for i in schedule.inputs]
     return replace(

@@ -1,1 +1,1 @@
-"""What a compiled function tells about itself: texts, pictures, times."""
+"""Reports on compiled functions: texts, pictures, times."""

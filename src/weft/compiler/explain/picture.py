@@ -33,9 +33,9 @@ _KINDS = {
 
 @dataclass
 class TracedGraph(Graph):
-    """A program as it was written down, which can be drawn as it runs.
+    """A traced graph that can be drawn as it runs.
 
-    names  of the inputs, by their indices
+    names  of the inputs, by index
     """
 
     title: str = "program"
@@ -43,26 +43,26 @@ class TracedGraph(Graph):
 
     @classmethod
     def of(cls, graph: Graph, title: str, names: list[str]) -> "TracedGraph":
-        """A graph with the names of its inputs."""
+        """A graph with a title and the names of its inputs."""
         parts = (graph.avals, graph.inputs, graph.constants, graph.equations, graph.outputs)
         return cls(*parts, title, dict(zip(graph.inputs, names, strict=True)))
 
     def draw(
         self, path: str | PathLike[str] | None = None, format: str = "svg", optimised: bool = True
     ) -> str:
-        """A picture of the program; the text of it is returned.
+        """A picture of the program, as text.
 
-        path       a file to write it to, too; its ending may say the format
+        path       a file to write it to as well; its suffix may give the format
         format     "svg", or "dot" for Graphviz
-        optimised  the program as it runs, each kernel's equations in a box of their own; False:
-                   as it was written, before the compiler's passes
+        optimised  the program as it runs, with the equations of each kernel in one box; False:
+                   as it was traced, before the compiler's passes
         """
-        made = picture_of_kernels(self) if optimised else picture_of(self, self.title, self.names)
-        return draw(made, path, format)
+        image = picture_of_kernels(self) if optimised else picture_of(self, self.title, self.names)
+        return draw(image, path, format)
 
 
 def picture_of_kernels(traced: TracedGraph) -> Picture:
-    """What runs: a box for each kernel, product, routine and library call."""
+    """The picture of what runs: a box for each kernel, product, routine and library call."""
     target = current_target()
     graph = optimise(traced, target.passes)
     views = views_of(graph)
@@ -94,7 +94,7 @@ def picture_of_kernels(traced: TracedGraph) -> Picture:
 
 
 def _in_order(boxes: list[PictureBox]) -> list[PictureBox]:
-    """Boxes without those that nothing is in, rows that look at others behind them."""
+    """The non-empty boxes, with each row after the rows that it reads."""
     for box in boxes:
         made: set[int] = set()
         waiting, box.rows = box.rows, []
@@ -108,7 +108,7 @@ def _in_order(boxes: list[PictureBox]) -> list[PictureBox]:
 
 
 def _title(graph: Graph, grouping: Grouping, unit: Unit) -> str:
-    """What a unit is, and the user's lines that it comes from."""
+    """The title of a unit's box: its kind, and the user's lines that it computes."""
     lines = list(dict.fromkeys(graph.equations[k].line for k in sorted(unit.equations)))
     where = ", ".join(lines[:2]) + (f" and {len(lines) - 2} more" if len(lines) > 2 else "")
     if unit.kind is UnitKind.LIBRARY:

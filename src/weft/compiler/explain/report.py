@@ -1,4 +1,4 @@
-"""What a compiled function says about itself: `fn.explain()` and `fn.kernels`."""
+"""The texts of `fn.explain()` and `fn.kernels`."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ from ..ir.schedule import (
 )
 from ..target import Executable
 
-MOST = 40  # steps that are listed where it is not asked for all of them
+MOST = 40  # steps that are listed without verbose=True
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "strong_product": "·"}
 _SIGNS |= {"less": "<", "less_equal": "≤", "greater": ">", "greater_equal": "≥", "equal": "=="}
 _SIGNS |= {"not_equal": "≠", "logical_and": "and", "logical_or": "or", "power": "^"}
@@ -33,9 +33,9 @@ _SIGNS |= {"not_equal": "≠", "logical_and": "and", "logical_or": "or", "power"
 
 @dataclass(frozen=True)
 class VariantRecord:
-    """A program, the kind of calls that it is for, why it was made, and how long writing took.
+    """A variant, the key of its calls, why it was compiled, and the seconds of its trace.
 
-    notes  what else there is to say about it
+    notes  further lines for the report
     """
 
     program: Variant
@@ -46,14 +46,14 @@ class VariantRecord:
 
 
 class Text(str):
-    """A text that is shown as it is."""
+    """A string whose repr is the string itself."""
 
     def __repr__(self) -> str:
         return str(self)
 
 
 class Texts(list[str]):
-    """Texts that are printed one below the other."""
+    """A list of texts that is printed one below the other."""
 
     def __str__(self) -> str:
         return "\n\n".join(self)
@@ -71,35 +71,35 @@ def report(
     parameters: tuple[str, ...],
     verbose: bool,
 ) -> str:
-    """All programs of a function in words."""
+    """The report on all variants of a function."""
     lines = [f"{name}: {len(programs)} of at most {most} programs"]
-    for k, made in enumerate(programs):
-        lines += ["", f"program {k}: {_arguments(made.key, parameters)}"]
-        lines += [f"  {line}" for line in _program(made, verbose)]
+    for k, record in enumerate(programs):
+        lines += ["", f"program {k}: {_arguments(record.key, parameters)}"]
+        lines += [f"  {line}" for line in _program(record, verbose)]
     return "\n".join(lines)
 
 
 def _arguments(key: tuple[Any, ...], parameters: tuple[str, ...]) -> str:
-    """The kinds of the arguments that a program is for."""
+    """A text for the kinds of arguments of a variant."""
     (names, structure, static, *_), kinds = key[0], key[1]
-    told = []
+    texts = []
     for path, kind in zip(structure.paths(), kinds, strict=True):
         first, *rest = path
         name = argument_name(names[first], parameters)
-        told.append(f"{name}{''.join(f'[{p!r}]' for p in rest)}: {describe_kind(kind)}")
-    told += [
+        texts.append(f"{name}{''.join(f'[{p!r}]' for p in rest)}: {describe_kind(kind)}")
+    texts += [
         f"{argument_name(n, parameters)}: {shorten(repr(value[-1]), 24)} (static)"
         for n, value in static
     ]
-    return shorten(", ".join(told) or "no arguments", 240)
+    return shorten(", ".join(texts) or "no arguments", 240)
 
 
-def _program(made: VariantRecord, verbose: bool) -> Iterator[str]:
-    program, run = made.program, made.program.executable
-    if made.reason:
-        yield f"made because of {made.reason}"
-    yield from made.notes
-    yield _times(made)
+def _program(record: VariantRecord, verbose: bool) -> Iterator[str]:
+    program, run = record.program, record.program.executable
+    if record.reason:
+        yield f"made because of {record.reason}"
+    yield from record.notes
+    yield _times(record)
     yield f"{len(program.graph.equations)} equations became {_steps(run)}"
     rows = list(_facts(program, verbose))
     wide = max(len(label) for label, _ in rows)
@@ -110,19 +110,19 @@ def _program(made: VariantRecord, verbose: bool) -> Iterator[str]:
     yield from _list_steps(run, verbose)
 
 
-def _times(made: VariantRecord) -> str:
-    times = {"trace": made.traced, **made.program.times}
-    told = ", ".join(f"{name} {1e3 * t:.1f}" for name, t in times.items())
-    native = "loaded from the cache" if made.program.executable.from_disk else "compiled"
-    return f"made in {1e3 * sum(times.values()):.1f} ms: {told} ({native})"
+def _times(record: VariantRecord) -> str:
+    times = {"trace": record.traced, **record.program.times}
+    stages = ", ".join(f"{name} {1e3 * t:.1f}" for name, t in times.items())
+    native = "loaded from the cache" if record.program.executable.from_disk else "compiled"
+    return f"made in {1e3 * sum(times.values()):.1f} ms: {stages} ({native})"
 
 
 def _steps(run: Executable) -> str:
-    """How many steps there are, by their kinds."""
-    found = Counter(kind_of(s) for s in run.schedule.steps)
-    told = [f"{n} {_plural(kind, n)}" for kind, n in found.items()]
+    """The number of steps, by kind."""
+    kinds = Counter(kind_of(s) for s in run.schedule.steps)
+    counts = [f"{n} {_plural(kind, n)}" for kind, n in kinds.items()]
     count = len(run.schedule.steps)
-    return f"{count} step{'s' * (count != 1)}" + (f": {', '.join(told)}" if told else "")
+    return f"{count} step{'s' * (count != 1)}" + (f": {', '.join(counts)}" if counts else "")
 
 
 def _plural(kind: str, n: int) -> str:
@@ -131,7 +131,7 @@ def _plural(kind: str, n: int) -> str:
 
 
 def _facts(program: Variant, verbose: bool) -> Iterator[tuple[str, str]]:
-    """What goes in, what is changed, memory, threads, and what it is built on."""
+    """Inputs, changes, memory, threads and guards, as titles and texts."""
     run = program.executable
     yield "reads", count_kinds([p.kind for p in program.places]) or "nothing"
     changed = [p.kind for p in program.places if p.changed]
@@ -147,23 +147,23 @@ def _facts(program: Variant, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "pull-back", f"{len(program.derivative.graph.equations)} equations, for backward()"
     for i, c in run.copies.items():
         yield "copied", f"{program.places[i].label} at {c.count} calls: {c.reason}"
-    held = [*map(str, program.guards), *program.watch.lines()]
-    for line in held if verbose else held[:6]:
+    conditions = [*map(str, program.guards), *program.watch.lines()]
+    for line in conditions if verbose else conditions[:6]:
         yield "holds for", line if verbose else shorten(line, 110)
-    if len(held) > 6 and not verbose:
-        yield "", f"and {len(held) - 6} more: explain(verbose=True)"
+    if len(conditions) > 6 and not verbose:
+        yield "", f"and {len(conditions) - 6} more: explain(verbose=True)"
 
 
 def _memory(run: Executable) -> str:
     schedule = run.schedule
     fresh = run.fresh_bytes
-    held = sum(schedule.buffers[i].nbytes for i in schedule.constants)
-    told = [f"{_bytes(run.plan.size)} for values in between"]
+    constants = sum(schedule.buffers[i].nbytes for i in schedule.constants)
+    parts = [f"{_bytes(run.plan.size)} for values in between"]
     if run.plan.size > run.plan.least:
-        told[0] += f" ({_bytes(run.plan.least)} at once)"
-    told.append(f"{_bytes(fresh)} of new results")
-    told += [f"{_bytes(held)} of constants"] if held else []
-    return ", ".join(told) + f"; {_bytes(run.plan.size + fresh + held)} beside its inputs"
+        parts[0] += f" ({_bytes(run.plan.least)} at once)"
+    parts.append(f"{_bytes(fresh)} of new results")
+    parts += [f"{_bytes(constants)} of constants"] if constants else []
+    return ", ".join(parts) + f"; {_bytes(run.plan.size + fresh + constants)} beside its inputs"
 
 
 def _bytes(n: int) -> str:
@@ -174,7 +174,7 @@ def _bytes(n: int) -> str:
 
 
 def count_kinds(kinds: Iterable[str]) -> str:
-    """Things by their kinds: "2 arguments, 3 numbers"."""
+    """The count of each kind: "2 arguments, 3 numbers"."""
     return ", ".join(f"{n} {kind}" for kind, n in Counter(kinds).items())
 
 
@@ -182,7 +182,7 @@ def count_kinds(kinds: Iterable[str]) -> str:
 
 
 def kind_of(step: ScheduleStep) -> str:
-    """What a step is, in a word."""
+    """The kind of a step, as one word."""
     if isinstance(step, NativeStep):
         return step.routine.noun
     names = {KernelStep: "kernel", GemmStep: "product", LibraryStep: "library", GuardStep: "check"}
@@ -203,23 +203,23 @@ def _list_steps(run: Executable, verbose: bool) -> Iterator[str]:
 
 
 def sizes_of(step: ScheduleStep) -> str:
-    """Over what a step goes."""
+    """The sizes that a step iterates over."""
     if isinstance(step, KernelStep):
         kernel = step.kernel
-        told = "×".join(
+        sizes = "×".join(
             f"({n})" if a in kernel.folded else str(n) for a, n in enumerate(kernel.domain)
         )
-        return told or "1"
+        return sizes or "1"
     if isinstance(step, TiledStep):
         return sizes_of(step.product)
     if isinstance(step, GemmStep):
-        told = f"{step.m}×{step.k} · {step.k}×{step.n}"
-        return f"{prod(step.batch)} of {told}" if step.batch else told
+        sizes = f"{step.m}×{step.k} · {step.k}×{step.n}"
+        return f"{prod(step.batch)} of {sizes}" if step.batch else sizes
     return ""
 
 
 def _what(step: ScheduleStep) -> str:
-    """What a step does, in a line."""
+    """What a step computes, in one line."""
     if isinstance(step, KernelStep):
         rows = [f"fold {s.kind}" if isinstance(s, FoldStep) else s.row for s in step.kernel.steps]
         return shorten(", ".join(_runs(rows)), 76) or "copy"
@@ -233,13 +233,13 @@ def _what(step: ScheduleStep) -> str:
         flags = [n for n, on in (("aᵀ", step.transpose_a), ("bᵀ", step.transpose_b)) if on]
         return ", ".join([*flags, *(["added to c"] if step.beta else [])])
     if isinstance(step, TiledStep):
-        told = [part for part in (_what(step.product), f"then {_what(step.then)}") if part]
-        return shorten(", ".join(told), 76)
+        parts = [part for part in (_what(step.product), f"then {_what(step.then)}") if part]
+        return shorten(", ".join(parts), 76)
     return ""
 
 
 def _runs(rows: list[str]) -> list[str]:
-    """Rows in order, neighbours that are alike once."""
+    """Rows in order; equal neighbours once, with their count."""
     return [r if n == 1 else f"{n} {r}" for r, n in _neighbours(rows)]
 
 
@@ -254,10 +254,10 @@ def _neighbours(rows: list[str]) -> list[tuple[str, int]]:
 
 
 def routine_text(routine: Routine) -> str:
-    """A routine by what it says, or by its name and its short fields."""
-    told = routine.describe()
-    if told:
-        return told[0]
+    """A routine's own description, else its name and short fields."""
+    lines = routine.describe()
+    if lines:
+        return lines[0]
     fields = [
         f"{name}={getattr(value, 'name', value)}"
         for name, value in vars(routine).items()
@@ -276,20 +276,20 @@ def _lines_of(step: ScheduleStep) -> str:
 
 
 def kernels_text(schedule: Schedule) -> Texts:
-    """Each kernel and routine in readable lines."""
-    made = Texts()
+    """Each kernel and routine as readable lines."""
+    texts = Texts()
     for step in schedule.steps:
         if isinstance(step, KernelStep):
-            made.append("\n".join(_kernel(schedule, step)))
+            texts.append("\n".join(_kernel(schedule, step)))
         elif isinstance(step, TiledStep):
             tile = "×".join(map(str, step.tile))
             head, *lines = _kernel(schedule, step.then)
-            made.append("\n".join([f"{head}, in tiles of {tile} of a product", *lines]))
+            texts.append("\n".join([f"{head}, in tiles of {tile} of a product", *lines]))
         elif isinstance(step, NativeStep):
             inside = step.routine.describe()[1:]
             lines = [routine_text(step.routine), *[f"  {line}" for line in inside]]
-            made.append("\n  ".join([f"{step.routine.noun}{_at(step)}", *lines]))
-    return made
+            texts.append("\n  ".join([f"{step.routine.noun}{_at(step)}", *lines]))
+    return texts
 
 
 def _at(step: KernelStep | NativeStep) -> str:

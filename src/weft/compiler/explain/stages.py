@@ -1,4 +1,4 @@
-"""What each stage of the compiler has made of a program, in words."""
+"""The value after each stage of the compiler, as text: `explain(stage=…)`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,25 +14,25 @@ STAGES = ("trace", "passes", "schedule", "memory", "build")
 
 
 def after_stage(graph: Graph, donated: Mapping[int, int], target: Target, stage: str) -> str:
-    """What there is after a stage: nothing is taken from the disk."""
+    """The text of the value after a stage; the disk cache is not used."""
     if stage not in STAGES:
         raise errors.ArgumentError(
             f"explain: stage={stage!r}, expected {', '.join(map(repr, STAGES))}"
         )
-    for name, made in stages(graph, donated, target):
+    for name, value in stages(graph, donated, target):
         if name == stage:
-            return _describe(stage, made)
+            return _describe(stage, value)
     raise AssertionError(stage)
 
 
-def _describe(stage: str, made: Any) -> str:
+def _describe(stage: str, value: Any) -> str:
     if stage == "memory":
-        return _plan_text(made)
-    return str(kernels_text(made.schedule) if stage == "build" else made)
+        return _plan_text(value)
+    return str(kernels_text(value.schedule) if stage == "build" else value)
 
 
 def _plan_text(plan: MemoryPlan) -> str:
-    """Where each buffer lies in the arena."""
+    """The offset of each buffer in the arena."""
     lines = [f"arena of {plan.size} bytes, {plan.least} of them alive at once"]
     places = sorted(plan.offsets.items(), key=lambda place: place[1])
     return "\n".join([*lines, *[f"  b{i} at {at}" for i, at in places]])

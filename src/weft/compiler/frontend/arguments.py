@@ -1,4 +1,4 @@
-"""Taking the arguments of a call apart: tensors, numbers of each call, and what is static."""
+"""Flattening the arguments of a call: tensors, host scalars, and static values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from .variant import Variant
 
 Kind = tuple[Any, ...]  # (TENSOR, …), (SAME, position), (NUMBER,) or (STATIC, type, value)
-# What tells calls apart: the structure of the arguments and the kinds of their leaves; behind them
-# the settings, where programs are kept by it.
+# The key of a call: the structure of its arguments and the kinds of their leaves. Variants are kept
+# by this key with the settings appended.
 CallKey = tuple[Any, ...]
 TENSOR, SAME, NUMBER, STATIC = "tensor", "same", "number", "static"
 SEVERED = "a gradient without its graph"
 
 
 @dataclass(frozen=True)
-class Taken:
+class CallArguments:
     """The arguments of a call: their kinds make the key, tensors and numbers the call itself."""
 
     call: Call
@@ -41,7 +41,7 @@ class Taken:
     rebuild: Callable[[ContainerCopies], tuple[tuple[Any, ...], dict[str, Any]]]
     structure: Any
     leaves: list[Any]
-    statics: list[Any]  # objects that the key may name by identity only
+    statics: list[Any]  # static leaves: the key may hold only their identity, so they stay alive
 
     @property
     def key(self) -> CallKey:
@@ -49,16 +49,16 @@ class Taken:
 
 
 class Quick:
-    """Recognises calls like the last one, where all arguments are tensors and numbers by position.
+    """The fast path: recognises calls like the last one, all tensors and numbers by position.
 
     settings  those of the call; they are compared by identity
     floats    the default dtype at that call
-    direct    where there is nothing but the arguments: what takes their arrays
+    direct    runs the variant on the arguments' arrays, where it reads nothing else; else None
     """
 
     __slots__ = ("direct", "floats", "kinds", "program", "settings")
     settings: Settings
-    kinds: tuple[Any, ...]  # (shape, dtype) of a tensor, None of a number
+    kinds: tuple[Any, ...]  # (shape, dtype) for a tensor, None for a number
     program: "Variant"
     floats: np.dtype
     direct: Callable[[list[ndarray]], Any] | None
@@ -69,8 +69,8 @@ class Quick:
         self.direct = None if None in kinds else program.direct()
 
     @classmethod
-    def of(cls, settings: Settings, taken: Taken, program: "Variant") -> "Quick | None":
-        """What recognises such calls; None where that takes a closer look."""
+    def of(cls, settings: Settings, taken: CallArguments, program: "Variant") -> "Quick | None":
+        """The fast path for calls like this one; None where the whole key must be compared."""
         names, structure, static, orders, _ = taken.structure
         flat = is_flat(structure)
         plain = all([k[0] == NUMBER or (k[0] == TENSOR and not k[-1]) for k in taken.kinds])
@@ -80,7 +80,7 @@ class Quick:
         return cls(settings, tuple(kinds), program)
 
     def raws(self, args: tuple[Any, ...]) -> list[ndarray] | None:
-        """The arrays of these arguments, if the call is of the kind."""
+        """The arrays of these arguments, if the call matches; else None."""
         kinds = self.kinds
         if len(args) != len(kinds):
             return None
@@ -93,11 +93,11 @@ class Quick:
                 return None
             raws.append(raw)
         if len(raws) > 1 and len(set(args)) < len(raws):
-            return None  # a function can see that one tensor is given twice
+            return None  # a function can observe that one tensor is passed twice
         return raws
 
     def call(self, args: tuple[Any, ...]) -> Call | None:
-        """The call with these arguments, if it is of the kind."""
+        """The call with these arguments, if it matches; else None."""
         if len(args) != len(self.kinds):
             return None
         tensors, numbers = [], []
@@ -124,29 +124,29 @@ def is_flat(structure: optree.PyTreeSpec) -> bool:
 
 
 def _ends(containers: list[Any], x: object) -> bool:
-    """Whether the tree ends here; containers are noted on the way."""
+    """Whether x is a leaf of the tree; collects the containers on the way."""
     if isinstance(x, CONTAINERS):
         containers.append(x)
     return is_whole(x)
 
 
-def take_apart(
+def flatten_arguments(
     args: tuple[Any, ...], kwargs: dict[str, Any], static: Callable[[Any], bool], grad: bool
-) -> Taken:
-    """The leaves of the arguments by kind; `static(position or name)` says what is no tree."""
+) -> CallArguments:
+    """Flatten the arguments; those with `static(position or name)` go into the key whole."""
     fixed: dict[Any, Any] = {}
     moving: dict[Any, Any] = {}
     for name, value in (*enumerate(args), *kwargs.items()):
         (fixed if static(name) else moving)[name] = value
-    tree: Any = list(moving.values())  # to optree, a list of anything is no tree
+    tree: Any = list(moving.values())  # optree's types do not accept a list of anything
     containers: list[Any] = []
     leaves, structure = optree.tree_flatten(tree, is_leaf=partial(_ends, containers))
     del containers[0]  # the tree itself
-    # The order of a dict's keys, which a function can see, and optree sorts.
+    # The order of a dict's keys: a function can observe it, and optree sorts the keys.
     orders = tuple([Exact(tuple(x)) for x in containers if isinstance(x, dict)])
     names = tuple(moving)
     call, kinds, statics = Call([], []), [], []
-    seen: dict[int, int] = {}  # tensors that came before, with their positions
+    seen: dict[int, int] = {}  # by identity, the positions of earlier tensors
     for leaf in leaves:
         kinds.append(_kind(leaf, call, statics, grad, seen))
     tensors = [x for x, kind in zip(leaves, kinds, strict=True) if kind[0] == TENSOR]
@@ -160,7 +160,7 @@ def take_apart(
         return positional, {name: values[name] for name in kwargs}
 
     key = (names, structure, given, orders, sharing(containers) if containers else ())
-    return Taken(call, tuple(kinds), rebuild, key, leaves, statics)
+    return CallArguments(call, tuple(kinds), rebuild, key, leaves, statics)
 
 
 def _kind(leaf: Any, call: Call, statics: list[Any], grad: bool, seen: dict[int, int]) -> Kind:
@@ -179,7 +179,7 @@ def _kind(leaf: Any, call: Call, statics: list[Any], grad: bool, seen: dict[int,
 
 
 def _tracking(x, grad: bool) -> str:
-    """Whether a gradient of the argument is wanted, and `.grad` gets it; or that it is one."""
+    """How gradients track an argument ("" if not), or that it is a severed gradient."""
     node = x._node
     if node.__class__ is Severed:
         return SEVERED
@@ -200,7 +200,7 @@ def _static(value, statics: list) -> tuple:
 
 
 def _hashable(name, value, statics: list) -> tuple:
-    """A static argument, which a program is kept for: it must be comparable, and never change."""
+    """The key of a static argument, which a variant is specialised on: it must be hashable."""
     try:
         hash(value)
     except TypeError:
@@ -217,7 +217,7 @@ def _hashable(name, value, statics: list) -> tuple:
 
 
 def settings_key(settings: Settings) -> tuple[Any, ...]:
-    """What of the settings a program depends on."""
+    """The settings that a variant depends on."""
     if settings.anomaly:
         raise errors.StagingError(
             "compile: under detect_anomaly() every value is looked at, and a compiled function has "
@@ -231,7 +231,7 @@ _SETTINGS = ("grad mode", "autocast", "deterministic mode", "the default dtype",
 
 
 def difference(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> str:
-    """How the key of a call differs from another one's, in words.
+    """A text that says how two keys differ.
 
     parameters  the names of the function's arguments by their positions
     """
@@ -250,10 +250,10 @@ def difference(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> 
     return "nothing"
 
 
-def find_lengthened(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> str | None:
-    """The arguments with an axis of another length, as `compile(dynamic=…)` takes them.
+def find_resized(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> str | None:
+    """The arguments in which only lengths differ, as a text for `compile(dynamic=…)`.
 
-    None if there are none, or if something else differs.
+    None if there are none, or if anything else differs.
     """
     (was_structure, was_kinds, was_settings), (structure, kinds, settings) = old, new
     if was_structure != structure or was_settings != settings:
@@ -272,7 +272,7 @@ def find_lengthened(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()
 
 
 def _structures(old: tuple, new: tuple, parameters: tuple[str, ...]) -> str:
-    """How the containers, the names or the static arguments of two calls differ."""
+    """A text that says how the containers, names or static arguments of two calls differ."""
     if old[0] != new[0]:
         return f"other arguments: {_spell_names(old[0])} became {_spell_names(new[0])}"
     for k, what in ((1, "the structure of the arguments"), (3, "the order of keys")):
@@ -291,23 +291,23 @@ def _structures(old: tuple, new: tuple, parameters: tuple[str, ...]) -> str:
 
 
 def positional_names(f: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the parameters that can be given by position, in order."""
+    """The names of the parameters that can be passed by position, in order."""
     try:
         parameters = signature(f).parameters.values()
-    except ValueError:  # of a builtin nobody knows the names
+    except ValueError:  # the names of a builtin's parameters are not known
         return ()
     positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     return tuple([p.name for p in parameters if p.kind in positional])
 
 
 def label(path: Path, parameters: tuple[str, ...]) -> str:
-    """A place in an argument, in words: `argument 'c'['h']`."""
+    """A text for a place in an argument: `argument 'c'['h']`."""
     first, *rest = path
     return f"argument {argument_name(first, parameters)!r}{''.join([f'[{p!r}]' for p in rest])}"
 
 
 def argument_name(argument: Any, parameters: tuple[str, ...]) -> Any:
-    """The name of an argument that was given by its position or by name."""
+    """The name of an argument that was passed by position or by name."""
     return parameters[argument] if argument in range(len(parameters)) else argument
 
 
@@ -316,7 +316,7 @@ def _spell_names(names) -> str:
 
 
 def describe_kind(kind: Kind) -> str:
-    """The kind of an argument, in words."""
+    """A text for the kind of an argument."""
     if kind[0] == TENSOR:
         _, shape, dtype, device, tracking = kind
         more = f" ({tracking})" if tracking else ""

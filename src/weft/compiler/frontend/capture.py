@@ -1,4 +1,4 @@
-"""What a function that is being compiled reads and changes besides its arguments."""
+"""Capture: the inputs of a trace besides its arguments, and what the traced function changes."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ...core.value import GROUND, TENSORS, aval_of, install_level, wrap
 from ...graph.staged import Staged, Staging, read_again
 from ...ops.draws import behind
 from .draws import LoopDraws, Stream, streams_of
-from .guards import Fixed, Guard, Having
+from .guards import FixedAttributes, Guard, LeafState
 from .host_scalars import Host
 from .inputs import (
     Call,
@@ -33,7 +33,7 @@ from .inputs import (
     Now,
     StateArray,
 )
-from .reachable.frames import Ran
+from .reachable.frames import RanCode
 from .records import Records
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ AnyPlace = TypeVar("AnyPlace", bound=InputSource)
 
 
 class StagedTensor(Tensor):
-    """A tensor of a function that is being compiled: its values are not known yet."""
+    """A tensor of a traced function: it has a shape and a dtype, but no values."""
 
     __slots__ = ()
 
@@ -68,7 +68,7 @@ def _replaying() -> bool:
 
 
 class CapturedDraws:
-    """Stands in for generators: each draw is an input of the program."""
+    """Replaces the generators in a trace: each draw is an input of the program."""
 
     def __init__(self, capture: "Capture"):
         self.capture = capture
@@ -76,7 +76,7 @@ class CapturedDraws:
 
     @property
     def again(self) -> bool:
-        """Whether a checkpoint runs the function again; who asks makes a program of that."""
+        """Whether a checkpoint replays the function; reading it adds a guard."""
         self.capture.depends("whether a checkpoint is replayed", _replaying, self._again)
         return self._again
 
@@ -89,18 +89,18 @@ class CapturedDraws:
         return StagedDraw(place.staged)
 
     def state(self, generator: Generator) -> Tensor:
-        """How far a stream is at this point of the program, as a value of it."""
+        """The state of a stream at this point of the program, as a staged value."""
         streams = streams_of(self.capture)
         if id(generator) not in streams:
             streams[id(generator)] = self.capture.enter(Aval((3,), uint64), Stream, generator)
         return wrap(streams[id(generator)].staged)
 
     def move(self, generator: Generator, state: Tensor) -> None:
-        """A stream is so far from now on."""
+        """Set the state of a stream."""
         streams_of(self.capture)[id(generator)].staged = state._data
 
     def draw_of(self, state: Tensor) -> StagedDraw:
-        """A draw from a stream that is so far."""
+        """A draw from a stream in this state."""
         return StagedDraw(state._data)
 
     def along(self, length: int, reverse: bool) -> LoopDraws:
@@ -109,43 +109,43 @@ class CapturedDraws:
 
 
 class Capture(Staging):
-    """A program in writing, with everything that comes into it and that it changes."""
+    """A trace under way: its graph, the sources of its inputs, and what it changes."""
 
     tag: int
     now: Now
-    reads: Ran | None  # what runs while it is written
+    reads: RanCode | None  # the code that runs during the trace
 
     def __init__(self, name: str, call: Call):
         super().__init__(name)
         self.tag = next(tags)
         self.now = Now(call)
         self.reads = None
-        self.leaves: dict[Leaf, int] = {}  # of arguments, with their positions
-        self.computed: set[Leaf] = set()  # those of arguments that are computed from something
-        # By identity: (as given, as in the program).
+        self.leaves: dict[Leaf, int] = {}  # leaves of arguments, with their positions
+        self.computed: set[Leaf] = set()  # leaves of arguments that are not leaves outside
+        # By identity: (the caller's tensor, the traced argument).
         self.arguments: dict[int, tuple[Tensor, Any]] = {}
-        self.same: dict[int, Tensor] = {}  # arguments that the function finds by itself as well
-        self.places: list[InputSource] = []  # in the order of the graph's inputs
+        self.same: dict[int, Tensor] = {}  # arguments that are also captured, by position
+        self.places: list[InputSource] = []  # the sources of the graph's inputs, in order
         self._decided: dict[str, Guard] = {}
-        self._fixed: dict[str, Fixed] = {}
-        self.preparing: list[Callable[[], None]] = []  # reads numbers that guards compare
+        self._fixed: dict[str, FixedAttributes] = {}
+        self.preparing: list[Callable[[], None]] = []  # reads the host scalars that guards compare
         self.before: list[Callable[[], None]] = []
         self.after: list[Callable[[], None]] = []
-        # (Where from, the tensor now).
+        # (The source, the current tensor).
         self.gradients: dict[Leaf, tuple[InputSource | None, Tensor | None]] = {}
-        self.overwritten: set[int] = set()  # tensors of the program that were written into
+        self.overwritten: set[int] = set()  # identities of staged tensors that were overwritten
         self._tensors: dict[int, Captured] = {}
         self._made: dict[int, Tensor] = {}
         self._constants: dict[int, tuple[Any, Staged]] = {}  # raw arrays, by identity
-        self.raws: dict[int, Any] = {}  # arrays that are made in the function
+        self.raws: dict[int, Any] = {}  # arrays that the function creates
         self._numbers: dict[tuple[str, np.dtype], HostNumber] = {}
         self._names: dict[str, int] = {}
         self._kept: dict[Any, tuple[Any, Any]] = {}
 
     def enter(self, aval: Aval, kind: Callable[..., AnyPlace], *args: Any) -> AnyPlace:
-        """A new input of the program, which comes from such a place."""
+        """Add an input to the program, with a source of this kind."""
         if self.closed:
-            raise errors.StagingError(f"{self.name} has been compiled, and is not written any more")
+            raise errors.StagingError(f"{self.name} has been compiled, and its trace has ended")
         if aval.device != "cpu":
             raise errors.DeviceError(
                 f"compile: {self.name} uses a tensor on {aval.device!r}; compiled functions run on "
@@ -156,19 +156,19 @@ class Capture(Staging):
         return place
 
     def made_at(self, index: int) -> str:
-        """Where a value comes from, in words."""
+        """A text for where a value comes from."""
         entered = [p.label for p in self.places if p.entered.index == index]
         return entered[0] if entered else super().made_at(index)
 
-    # What operations meet
+    # Operands
 
-    def lifted(self, args: Iterable[Any]) -> list[Any]:
-        """Arguments of an operation as values of the program."""
+    def lift_arguments(self, args: Iterable[Any]) -> list[Any]:
+        """The arguments of an operation as values of the program."""
         lifted = [self.of(a) if a.__class__ in GROUND else a for a in args]
         return self._with_numbers(lifted) if any([type(a) is Host for a in lifted]) else lifted
 
     def _with_numbers(self, args: list[Any]) -> list[Any]:
-        """Numbers of each call as scalars of the tensors' dtype; integers become floats."""
+        """Host scalars as tensors of the operands' dtype; integer tensors are cast to float."""
         tensors = [a for a in args if a.__class__ in TENSORS or isinstance(a, Staged)]
         dtype = next((t.dtype for t in tensors if is_inexact(t.dtype)), None)
         if dtype is None:
@@ -177,7 +177,7 @@ class Capture(Staging):
         return [self.number(a, dtype) if type(a) is Host else a for a in args]
 
     def number(self, host: Host, dtype: np.dtype | None) -> Tensor:
-        """A number of each call as a scalar."""
+        """A host scalar as a staged tensor."""
         dtype = default_float() if dtype is None else dtype
         place = self._numbers.get((host.label, dtype))
         if place is None:
@@ -186,12 +186,12 @@ class Capture(Staging):
         return wrap(place.staged)
 
     def of(self, tensor: Tensor) -> Tensor:
-        """A tensor as the program sees it: a constant that was made in it, else an input."""
+        """The staged tensor for a tensor: a constant if the function created it, else an input."""
         if tensor.__class__ not in GROUND:
             return tensor
         if self.closed:
-            raise errors.StagingError(f"{self.name} has been compiled, and is not written any more")
-        if not self.found(tensor):
+            raise errors.StagingError(f"{self.name} has been compiled, and its trace has ended")
+        if not self.is_captured(tensor):
             return wrap(self._constant(tensor), tensor._node)
         if id(tensor) in self.arguments:
             return self._argument(tensor)
@@ -204,46 +204,46 @@ class Capture(Staging):
         return wrap(place.staged, place.node)
 
     def _argument(self, tensor: Tensor) -> Tensor:
-        """An argument that the function finds by itself, too; other calls must be alike."""
+        """The traced argument of a tensor that is also captured; `same` guards this."""
         _, argument = self.arguments[id(tensor)]
         self.same[argument.place.position] = tensor
         return argument.tensor
 
-    def raised(self, raw: Any) -> Staged:
-        """A raw value as one of the program."""
+    def lift_raw(self, raw: Any) -> Staged:
+        """A raw value as a staged value."""
         return raw if isinstance(raw, Staged) else Staged(self.tag, self, self.constant(raw))
 
     def _constant(self, tensor: Tensor) -> Staged:
-        """A tensor that was made in the function, as it is now."""
+        """A tensor that the function created, as a constant with its current values."""
         raw = tensor._data
         if id(raw) not in self._constants:
             value = self.constant(BACKENDS[type(raw)].copy(raw))
             self._constants[id(raw)] = (raw, Staged(self.tag, self, value))
         return self._constants[id(raw)][1]
 
-    def found(self, tensor: Tensor) -> bool:
-        """Whether this is a tensor from outside, and no constant that was made in the function."""
+    def is_captured(self, tensor: Tensor) -> bool:
+        """Whether a tensor comes from outside, and was not created by the function."""
         return id(tensor) not in self._made and id(tensor._data) not in self.raws
 
     def makes(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a value of the program, made at each call."""
-        return tensor.__class__ not in GROUND or not self.found(tensor)
+        """Whether a tensor is created at each call."""
+        return tensor.__class__ not in GROUND or not self.is_captured(tensor)
 
     def note(self, tensor: Tensor) -> None:
-        """A tensor that is made in the function: the same at each call, until it is changed."""
+        """Register a tensor that the function creates: a constant until it is changed."""
         if tensor.__class__ in GROUND:
             self._made[id(tensor)] = tensor
 
     def note_raw(self, raw: Any) -> None:
-        """An array that is made in the function."""
+        """Register an array that the function creates."""
         self.raws[id(raw)] = raw
 
     def read(self, tensor: Tensor) -> Tensor:
-        """A tensor whose values are looked at: itself if it is a constant."""
-        return self.of(tensor) if self.found(tensor) else tensor
+        """A tensor whose values are read: itself if it is a constant, else the staged one."""
+        return self.of(tensor) if self.is_captured(tensor) else tensor
 
     def assign(self, tensor: Tensor, value: Tensor, rebinds: bool = False) -> None:
-        """`tensor` has this value from now on, in its memory or (y[i] = v) in new memory."""
+        """Assign a value to a tensor, in its memory or (`rebinds`, y[i] = v) in new memory."""
         value = self.of(value)
         if id(tensor) in self.arguments:
             tensor = self._argument(tensor)
@@ -285,7 +285,7 @@ class Capture(Staging):
         return self.gradients[leaf][1]
 
     def _own(self, leaf: Leaf) -> Leaf:
-        """The leaf in the program's place of one that an argument came with."""
+        """The traced leaf for the leaf of an argument; any other leaf is returned unchanged."""
         owner = leaf.tensor and leaf.tensor()
         if owner is None or id(owner) not in self.arguments:
             return leaf
@@ -293,26 +293,26 @@ class Capture(Staging):
         return node if isinstance(node, Leaf) else leaf
 
     def _from_outside(self, leaf: Leaf) -> bool:
-        """Whether the leaf is of an argument or of a tensor that was found."""
+        """Whether the leaf belongs to an argument or to a captured tensor."""
         owner = leaf.tensor and leaf.tensor()
         found = owner is not None and owner.__class__ in GROUND and id(owner) not in self._made
         return found or leaf in self.leaves
 
-    def found_at(self, leaf: Leaf) -> Callable[[Call], Leaf]:
-        """Where such a leaf is at a call."""
+    def leaf_finder(self, leaf: Leaf) -> Callable[[Call], Leaf]:
+        """A function from a call to this leaf: captured, or of the call's own argument."""
         if leaf not in self.leaves:
             return lambda call: leaf
         position = self.leaves[leaf]
         return lambda call: call.tensors[position]._node
 
     def _given_gradient(self, leaf: Leaf) -> tuple[InputSource | None, Tensor | None]:
-        find = self.found_at(leaf)
+        find = self.leaf_finder(leaf)
         self._depend_on_hooks(leaf)
         if leaf in self.leaves:
-            owner, whose = Having(lambda: find(self.now.call)), "arguments"
+            owner, whose = LeafState(lambda: find(self.now.call)), "arguments"
         else:
-            owner, whose = Having(lambda: leaf), "parameters"
-        if not self.fixed(f"whether {whose} have a .grad", owner, "gradient"):
+            owner, whose = LeafState(lambda: leaf), "parameters"
+        if not self.fix(f"whether {whose} have a .grad", owner, "gradient"):
             return None, None
         have = find(self.now.call).held
         _refuse_node(have)
@@ -320,14 +320,14 @@ class Capture(Staging):
         return place, wrap(place.staged, have._node)
 
     def _depend_on_hooks(self, leaf: Leaf) -> None:
-        """Those of arguments; the program looks at the tensors that were found by itself."""
+        """Guard the hooks of an argument's leaf; `Variant` compares those of captured tensors."""
         if leaf in self.leaves:
-            find = self.found_at(leaf)
-            owner = Having(lambda: find(self.now.call))
-            self.fixed("the hooks on gradients of arguments", owner, "hooks")
+            find = self.leaf_finder(leaf)
+            owner = LeafState(lambda: find(self.now.call))
+            self.fix("the hooks on gradients of arguments", owner, "hooks")
 
-    def ended(self, leaf: Leaf) -> None:
-        """A backward pass in the function has come to a leaf that nobody asked a gradient for."""
+    def check_unrequested_leaf(self, leaf: Leaf) -> None:
+        """Refuse a backward pass that ends at a computed argument, which has no `.grad`."""
         if leaf in self.computed:
             raise errors.StagingError(
                 f"compile: a backward pass in {self.name} reaches argument {self.leaves[leaf]}, "
@@ -336,7 +336,7 @@ class Capture(Staging):
             )
 
     def set_gradient(self, leaf: Leaf, gradient: Tensor | None) -> None:
-        """The `.grad` of a leaf from now on."""
+        """Set the `.grad` of a leaf."""
         leaf = self._own(leaf)
         if not self._from_outside(leaf):
             leaf.held = gradient
@@ -348,24 +348,24 @@ class Capture(Staging):
             self._only_staged(new)
         self.gradients[leaf] = (place, new)
 
-    # What Python computes at each call
+    # Host scalars, guards, state
 
     def host(self, label: str, read: Callable[[], Any]) -> Host:
-        """A number that `read` gives at each call."""
+        """A host scalar: `read()` gives its value at each call."""
         return Host(self, self._number_name(label), read)
 
     def depends(self, label: str, decide: Callable[[], Any], *known: Any) -> Any:
-        """What `decide` says now (or is known to say); calls must find it to say the same."""
+        """The value of `decide()` now (or the known one), with a guard for it."""
         if self.closed:
             raise errors.StagingError(f"{self.name} has been compiled; {label} is asked for later")
         if label not in self._decided:
             self._decided[label] = Guard(label, decide, known[0] if known else decide())
         return self._decided[label].value
 
-    def fixed(self, label: str, owner: object, name: str) -> Any:
-        """An attribute of an object; another value at a call makes another program."""
+    def fix(self, label: str, owner: object, name: str) -> Any:
+        """The attribute of an object; a guard requires the same value at each call."""
         if label not in self._fixed:
-            self._fixed[label] = Fixed()
+            self._fixed[label] = FixedAttributes()
         where = self._fixed[label].where
         if not any([o is owner and n == name for o, n in where]):
             where.append((owner, name))
@@ -373,20 +373,23 @@ class Capture(Staging):
 
     @property
     def guards(self) -> list[Guard]:
-        """What the program is built on."""
+        """All guards of the program."""
         fixed = [Guard(label, read, read()) for label, read in self._fixed.items()]
         return fixed + list(self._decided.values())
 
     def name_of(self, owner: object, name: str) -> str:
-        """A name for an object that no other one has in this program."""
-        return self.kept((id(owner), name), lambda: self._number_name(name), owner)
+        """A unique name for an object in this program."""
+        return self.state((id(owner), name), lambda: self._number_name(name), owner)
 
     def _number_name(self, name: str) -> str:
         n = self._names[name] = self._names.get(name, 0) + 1
         return name if n == 1 else f"{name}#{n}"
 
-    def kept(self, key: object, make: Callable[[], T], owner: object = None) -> T:
-        """What somebody notes down about himself while the program is written."""
+    def state(self, key: object, make: Callable[[], T], owner: object = None) -> T:
+        """State that a module keeps during the trace, by key; `make()` creates it at first use.
+
+        owner  kept alive with it, where the key holds only its identity
+        """
         key = key if key.__class__ is tuple else id(key)
         if key not in self._kept:
             self._kept[key] = (owner, make())
@@ -399,14 +402,14 @@ class Capture(Staging):
         get: Callable[[], np.ndarray],
         keeper: Keeper | None = None,
     ) -> StateArray:
-        """An array that somebody keeps, and which the program may change.
+        """Add an array that a Python object keeps, and that the program may change.
 
-        keeper  whose `readings` counts when the array may be another one; None: it may always be
+        keeper  its `readings` counts up when `get` may return another array; None: at every call
         """
         return self.enter(aval, StateArray, label, get, keeper)
 
     def records(self) -> Records:
-        """Where somebody writes down what calls find unchanged, for native code to compare."""
+        """New records, in which a caller lists places for native code to compare at each call."""
         return Records()
 
 
@@ -420,11 +423,11 @@ def _refuse_node(tensor: Tensor) -> None:
 
 
 def _into_memory(old, new):
-    """A new value in the memory of an old one; values of vmap and jvp have none."""
+    """A new value in the memory of an old one; boxed values of vmap and jvp have no memory."""
     both = old.__class__ is Staged and new.__class__ is Staged
     return old.overwritten(new) if both else new
 
 
 def gradient_node(tensor: Tensor) -> Severed | None:
-    """The mark of a gradient that was made without its graph; None for others."""
+    """The mark of a severed gradient; None for any other."""
     return tensor._node if tensor._node.__class__ is Severed else None

@@ -1,7 +1,7 @@
 """The containers among the arguments of a call: copies for the traced function, and their changes.
 
-A function that is traced gets other tensors than the caller's, so lists, dicts and deques among its
-arguments are copies around those. What it does to a copy, the caller's container does not see.
+A traced function gets staged tensors instead of the caller's, so the lists, dicts and deques among
+its arguments are copies that hold those. A change of a copy does not reach the caller's container.
 """
 
 from collections import deque
@@ -15,14 +15,14 @@ from ...core.value import TENSORS
 from ...graph.picture import shorten
 from .records import MISSING
 
-# Whether one object or two equal ones: of these nobody can care.
+# Types whose equal values are interchangeable: identity does not matter.
 CONSTANTS = frozenset((bool, int, float, complex, str, bytes, type(None)))
 CONTAINERS = (dict, list, tuple, deque)
 Path = tuple[Any, ...]  # a position or name of an argument, and the keys from there
 
 
 def is_whole(x: Any) -> bool:
-    """Modules are not taken apart: they are found, and changed, as they are."""
+    """Whether x is not flattened: a module is captured, and changed, as it is."""
     return getattr(x.__class__, "_keeps_state", False)
 
 
@@ -43,11 +43,11 @@ def _is_constant(x) -> bool:
 
 @dataclass(frozen=True)
 class Copy:
-    """A container as the traced function gets it.
+    """The copy of a container that the traced function gets.
 
-    position  among the containers of the call; None for one of a class that was registered
-    path      the argument, and the keys that lead from it to the container
-    items     what it held when it was made
+    position  among the containers of the call; None for a class registered with optree
+    path      the argument, and the keys from it to the container
+    items     its items when it was copied
     """
 
     position: int | None
@@ -56,7 +56,7 @@ class Copy:
     items: dict[Any, Any]
 
     def changes(self) -> list[tuple[Path, str]]:
-        """What is not as it was: each with its path and in words."""
+        """The items that differ from those at first: the path and a text for each."""
         was, now = self.items, _items(self.made)
         if not isinstance(self.made, dict) and len(was) != len(now):
             return [(self.path, f"had {len(was)} elements and has {len(now)}")]
@@ -70,7 +70,7 @@ class Copy:
 
 
 class ContainerCopies:
-    """Arguments with other leaves, each container of the caller's copied once."""
+    """Copies the arguments around other leaves; each container is copied once."""
 
     def __init__(self, leaves: list[Any]):
         self._leaves = iter(leaves)
@@ -79,7 +79,7 @@ class ContainerCopies:
         self.made: list[Copy] = []
 
     def copy(self, x: Any, path: Path) -> Any:
-        """x with the next leaves in the places of its own."""
+        """A copy of x in which the next leaves replace its own."""
         position = self._position(x)
         if optree.tree_is_leaf(x, is_leaf=is_whole):
             return next(self._leaves)
@@ -98,32 +98,32 @@ class ContainerCopies:
         return made
 
     def _position(self, x) -> int | None:
-        """The place of x among the containers of the call; None if it is none."""
+        """The position of x among the containers of the call; None if it is not a container."""
         if not isinstance(x, CONTAINERS):
             return None
         self._visited += 1
         return self._visited - 1
 
     def changes(self) -> Iterator[tuple[Path, str]]:
-        """What the function has done to the copies."""
+        """All changes of the copies."""
         for copy in self.made:
             yield from copy.changes()
 
-    def unchanged(self) -> dict[int, int]:
-        """By identity of the copies that are as they were, their positions."""
+    def find_unchanged(self) -> dict[int, int]:
+        """The positions of the copies that are unchanged inside, by the copies' identity."""
         changed = {id(c.made) for c in self.made if c.changes()}
         known = [(c.made, c.position) for c in self.made if c.position is not None]
         return {id(made): k for made, k in known if not _reaches(made, changed)}
 
 
 def _reaches(x, ids: set[int]) -> bool:
-    """Whether an object is one of these, or holds one in its containers."""
+    """Whether an object is one of these, or holds one inside its containers."""
     inside = _items(x).values() if isinstance(x, CONTAINERS) else ()
     return id(x) in ids or any([_reaches(v, ids) for v in inside])
 
 
 def _items(x) -> dict[Any, Any]:
-    """What a container holds, by keys or positions, in its order."""
+    """The items of a container by key or position, in its order."""
     if isinstance(x, dict):
         return dict(x.items())
     if isinstance(x, CONTAINERS):
@@ -133,7 +133,7 @@ def _items(x) -> dict[Any, Any]:
 
 
 def _how(was, now) -> str | None:
-    """A change in words; None if there is none."""
+    """A text for a change; None if there is none."""
     if was is now:
         return None
     if was is MISSING:
@@ -142,7 +142,7 @@ def _how(was, now) -> str | None:
         return "was deleted"
     if was.__class__ in CONSTANTS and now.__class__ in CONSTANTS:
         same = was.__class__ is now.__class__ and repr(was) == repr(now)
-        told = f"was {shorten(repr(was), 24)} and is {shorten(repr(now), 24)}"
-        return None if same else told
+        text = f"was {shorten(repr(was), 24)} and is {shorten(repr(now), 24)}"
+        return None if same else text
     kind = "a tensor" if now.__class__ in TENSORS else f"a {type(now).__name__}"
     return f"was given {kind}"

@@ -1,4 +1,4 @@
-"""Differentiating through a call of a compiled function: its pull-back, a program of its own."""
+"""Differentiating through a call of a compiled function: its pull-back is another program."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,13 +29,13 @@ class Derivative:
     """The pull-back of a program.
 
     results    positions of the outputs that are differentiated
-    parents    where the node of each leaf comes from: `find(call)`
-    of         which of the results each leaf is reached from
-    kept       positions, among the outputs and then the inputs, of the values it needs
-    graph      from these values and the outputs' cotangents to those of the leaves
+    parents    for each leaf, a function from a call to its node
+    of         for each leaf, the results that depend on it
+    kept       the saved values: ("input" or "output", position)
+    graph      from the saved values and the results' cotangents to the leaves' cotangents
 
-    overwritten  which of these values the call itself has written something else into
-    severed      the mark of gradients without their graphs that the results depend on
+    overwritten  the label of a saved value that the call itself overwrites, or None
+    severed      the mark of the severed gradients that the results depend on
     target       the machine that it is compiled for
     """
 
@@ -51,7 +51,7 @@ class Derivative:
 
     @cached_property
     def executable(self) -> Executable:
-        """The native code, made when the first backward pass comes."""
+        """The native code, compiled at the first backward pass."""
         return build(self.graph, {}, self.target)
 
     def attach(
@@ -61,7 +61,7 @@ class Derivative:
         raws: list[np.ndarray],
         tensors: dict[int, Tensor],
     ) -> None:
-        """Record the call: the tensors of its results get nodes."""
+        """Record the call: give the tensors of its results nodes."""
         parents = tuple([find(call) for find in self.parents])
         saved = tuple([raws[k] if kind == "output" else values[k] for kind, k in self.kept])
         first = tensors[self.results[0]]
@@ -81,7 +81,7 @@ class Derivative:
 
 
 def _pull(g, *rest) -> tuple:
-    """The cotangents of the leaves, for those of the results."""
+    """The cotangents of the leaves, from those of the results."""
     *saved, derivative, parents = rest
     if derivative.overwritten is not None:
         raise errors.SavedValueOverwritten(
@@ -102,7 +102,7 @@ def _pull(g, *rest) -> tuple:
     if recorded:
         made = [record(_ONCE, raw, parents, (), (derivative.op.name,)) for raw in found]
         found = list(map(wrap, found, made))
-    # Who is reached from none of the results that were asked for has no gradient, as ever.
+    # A leaf that no result with a cotangent depends on has no gradient, as in eager mode.
     asked = {k for k, c in enumerate(gs) if c is not None}
     return tuple([x if asked & of else None for x, of in zip(found, derivative.of, strict=True)])
 
@@ -114,7 +114,7 @@ def _refuse_again(*args):
     )
 
 
-# A gradient that came out of a compiled function.
+# The row of a gradient that a compiled pull-back computed.
 _ONCE = Op(
     "gradient",
     None,
@@ -136,12 +136,12 @@ def _keep(y, *rest) -> tuple:
 
 
 def _inner_hooks(node, g):
-    """The hooks of what the function computes; those of leaves run in the pass that comes."""
+    """Run the hooks of inner nodes; those of leaves run in the backward pass at each call."""
     return g if node.__class__ is Leaf else dispatch.above.visit(node, g)
 
 
 def derive_pull_back(capture: Capture, tracked: dict[int, Any]) -> Derivative:
-    """The pull-back of a program in writing, by the differentiated among its outputs."""
+    """Trace the pull-back of the differentiated outputs, by their positions."""
     graph, capture.settled = capture.graph, True
     end = len(graph.equations)
     seeds: dict[Any, Any] = {}
@@ -152,7 +152,7 @@ def derive_pull_back(capture: Capture, tracked: dict[int, Any]) -> Derivative:
         g = Staged(capture.tag, capture, i)
         seeds[x._node] = seeds[x._node] + g if x._node in seeds else g
     reached = dispatch.above.sweep(seeds, record=False, retain=True, on_node=_inner_hooks)
-    found = {leaf: capture.raised(c) for leaf, c in reached.items()}
+    found = {leaf: capture.lift_raw(c) for leaf, c in reached.items()}
     parents, ends = _parents(capture, found)
     pulled = Graph(graph.avals, [], {}, graph.equations[end:], ends)
     del graph.equations[end:]
@@ -180,7 +180,7 @@ def derive_pull_back(capture: Capture, tracked: dict[int, Any]) -> Derivative:
 
 
 def _results_of_leaves(leaves: list[Leaf], results: list) -> list[set[int]]:
-    """For each leaf, which of the results were computed from it."""
+    """For each leaf, the results that depend on it."""
     found: dict[Leaf, set[int]] = {leaf: set() for leaf in leaves}
     for k, x in enumerate(results):
         seen, waiting = set(), [x._node]
@@ -197,20 +197,20 @@ def _results_of_leaves(leaves: list[Leaf], results: list) -> list[set[int]]:
 
 
 def _parents(capture: Capture, found: dict[Leaf, Staged]):
-    """Where the leaves' nodes come from at a call, and the indices of their cotangents."""
-    parents = [capture.found_at(leaf) for leaf in found]
+    """Functions from a call to the leaves' nodes, and the indices of the leaves' cotangents."""
+    parents = [capture.leaf_finder(leaf) for leaf in found]
     return parents, [cotangent.index for cotangent in found.values()]
 
 
 def _values_needed(graph: Graph, pulled: Graph, seeds: set[int]) -> list[int]:
-    """The values of the function that its pull-back reads, in their order."""
+    """The values of the function that its pull-back reads, in order."""
     made = {i for e in pulled.equations for i in e.outputs} | seeds
     used = {i for e in pulled.equations for i in e.inputs if i.__class__ is not Literal}
     return sorted((used | set(pulled.outputs)) - made)
 
 
 def _name_values(graph: Graph, kept: list[int]) -> list[tuple[str, int]]:
-    """Each value as an input of the program, or as an output, which it may become now."""
+    """Each value as an input of the program, else as a new output; constants are left out."""
     inputs = {i: k for k, i in enumerate(graph.inputs)}
     named = []
     for i in kept:

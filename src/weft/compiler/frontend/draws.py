@@ -1,8 +1,8 @@
 """Random draws in the bodies of loops: keys and counters for each step, in the order of the steps.
 
-A draw in a loop is an input with a state for each step; in a loop of loops, for each of both. They
-are reserved at each call in the order in which the steps would draw: a loop is a list of draws and
-of loops, gone through once for each of its steps.
+A draw in a loop is an input with one state per step; in nested loops, one per step of both. Each
+call reserves them in the order in which the steps would draw: a loop is a list of draws and inner
+loops, which is repeated for each step.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def streams_of(capture: "Capture") -> dict[int, "Stream"]:
-    """The streams that are values of a program, by the identities of their generators."""
-    return capture.kept(("random streams",), dict)
+    """The streams whose state is a value of the program, by the identity of the generator."""
+    return capture.state(("random streams",), dict)
 
 
-class Reserved:
-    """What a call reserves of random streams: given back if it fails."""
+class ReservedDraws:
+    """The random numbers that a call reserves; it gives them back if it fails."""
 
     generators: list[Generator]
     starts: list[tuple[int, int, int]]
@@ -40,17 +40,17 @@ class Reserved:
         self.ends = self.starts
 
     def end(self) -> None:
-        """All has been reserved."""
+        """Note where the reservations end."""
         self.ends = [g.here() for g in self.generators]
 
     def give_back(self) -> None:
-        """Go back, where nobody else has drawn since."""
+        """Rewind the generators from which nothing else was drawn since."""
         for g, start, end in zip(self.generators, self.starts, self.ends, strict=True):
             g.rewind(start, end)
 
 
 class StepWords(DrawWords):
-    """The keys and counters of one draw of a loop's body."""
+    """The keys and counters of one draw in a loop's body."""
 
     label: str
     loop: "LoopDraws"
@@ -66,24 +66,24 @@ class StepWords(DrawWords):
             outermost.reserve(call)
         loops = self.loop.loops
         made = np.array(self.values, np.uint64).reshape(*[loop.length for loop in loops], 3)
-        # The step that goes first has the last element of xs, in a loop that goes backwards.
+        # In a reversed loop the first step reads the last element of xs.
         return np.flip(made, tuple([k for k, loop in enumerate(loops) if loop.reverse]))
 
     def reserve(self, call: Call) -> None:
-        """The state of one more step."""
+        """Reserve the draw of one more step."""
         self.values.append(super().read(call))
 
 
 class Stream(DrawWords, Changeable):
-    """A stream that a program draws from nobody knows how often: how far it is, before and after.
+    """The state of a stream, before and after a program whose number of draws is not known.
 
-    More is reserved than a program can draw, and given back after the call.
+    More is reserved than a program can draw; the rest is given back after the call.
     """
 
     def __init__(self, staged: Staged, generator: Generator):
         super().__init__(staged, generator, _AHEAD)
         self.label = "a random stream"
-        self._begun: dict[int, ReservedBlocks] = {}  # by threads
+        self._begun: dict[int, ReservedBlocks] = {}  # by thread
 
     def read(self, call: Call) -> np.ndarray:
         draw = self._begun[get_ident()] = self.generator.reserve(self.words)
@@ -97,7 +97,7 @@ _AHEAD = 1 << 42  # words
 
 
 class LoopDraws:
-    """Stands in for generators in the body of a loop of `length` steps."""
+    """Replaces the generators in the body of a loop of `length` steps."""
 
     capture: "Capture"
     draw: Callable[[Staged], Any]
@@ -123,16 +123,16 @@ class LoopDraws:
 
     @property
     def loops(self) -> "list[LoopDraws]":
-        """The loops around a draw of this one, the outermost first."""
+        """This loop and those around it, the outermost first."""
         return [*([] if self.around is None else self.around.loops), self]
 
     @property
     def again(self) -> bool:
-        """Whether a checkpoint runs the function again."""
+        """Whether a checkpoint replays the function."""
         return False
 
     def places(self) -> Iterator[StepWords]:
-        """All draws, in the order in which they were met."""
+        """All draws, in the order of the trace."""
         for item in self.items:
             if isinstance(item, LoopDraws):
                 yield from item.places()
@@ -151,7 +151,7 @@ class LoopDraws:
         return self.draw(place.staged)
 
     def along(self, length: int, reverse: bool) -> "LoopDraws":
-        """The draws of a loop inside of this one."""
+        """The draws of a nested loop."""
         inside = LoopDraws(self.capture, self.draw, length, reverse, self)
         self.items.append(inside)
         return inside

@@ -1,8 +1,8 @@
-"""What a function does to Python's objects while it is traced: it does so once, not at each call.
+"""Side effects of a traced function on Python's objects: they happen once, not at each call.
 
-Looked at is everything that the function, and the user's functions that it can reach, can name. A
-new attribute or key is no cause for alarm (tables are made when they are first needed), unless it
-holds a tensor; but a program whose trace has made one is good for that call alone.
+Compared is everything that the function, and the user's functions that it can reach, can name. A
+new attribute or key gives no warning (caches are filled at first use), unless it holds a tensor;
+but a variant whose trace has added one is used for that call only.
 """
 
 import warnings
@@ -35,37 +35,37 @@ _LOST = (
 
 
 class Change(NamedTuple):
-    """A place that holds something else than before."""
+    """A place whose value has changed."""
 
     place: ReadEntry
     was: Any
     now: Any
 
 
-class Before:
-    """Python's state as a function finds it, to be compared with what it leaves."""
+class StateBefore:
+    """The reachable state before a trace, to be compared with the state after it."""
 
     def __init__(self, name: str, function: Callable[..., Any], objects: list[Any]):
         self._name, self._ran = name, MayRun()
         roots = [(name, function), *[(f"argument {k}", x) for k, x in enumerate(objects)]]
         known = -1
-        while len(self._ran.user) > known:  # the functions that were found name more
+        while len(self._ran.user) > known:  # repeat: new functions name more
             known = len(self._ran.user)
             self._walk = ReadWalk(self._ran, set(), roots, lenient=True)
 
     def report(self) -> list[str]:
-        """Warn of what is not as it was; the places that are new, of which nobody is warned."""
-        quiet, told = [], set()
+        """Warn of changes; give the labels of new places, for which there is no warning."""
+        silent, warned = [], set()
         for change in self._changes():
             how = _how(change)
             label = self._walk.label(change.place)
             if how is None:
-                quiet.append(label)
-            elif label not in told:
-                told.add(label)
+                silent.append(label)
+            elif label not in warned:
+                warned.add(label)
                 key = str(getattr(change.place.key, "key", change.place.key))
                 _warn(f"{self._name}: {label} {how}. {_REMEDY}", self._ran.user, key)
-        return quiet
+        return silent
 
     def _changes(self) -> Iterator[Change]:
         links = self._walk.links
@@ -83,7 +83,7 @@ class Before:
         yield from self._changed_contents()
 
     def _now(self, word) -> Any:
-        """What a cell or a slot holds now."""
+        """The current value of a cell or a slot."""
         name = "cell_contents" if type(word.key) is VariableName else word.key
         try:
             now = getattr(word.held, name)
@@ -117,7 +117,7 @@ class Before:
 def report_copies(
     name: str, f: Callable[..., Any], copies: ContainerCopies, users: list[User]
 ) -> None:
-    """Warn of what a traced function has done to its copies of containers among the arguments."""
+    """Warn of changes of the copied containers among the arguments."""
     for path, how in copies.changes():
         parameters = positional_names(f)
         where = label(path, parameters)
@@ -134,7 +134,7 @@ def _warn(text: str, users: list[User], name: str) -> None:
 
 
 def _how(change: Change) -> str | None:
-    """A change in words; None for one that is left alone."""
+    """A text for a change; None for one without a warning."""
     was, now = change.was, change.now
     if now.__class__ in TENSORS and getattr(now._data, "staged", False):
         return "was given a tensor that has no values afterwards"
@@ -160,9 +160,9 @@ _STORES = ("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "DELETE_GLOBAL", "DELETE
 
 
 def _line(codes: list[CodeType], name: str) -> tuple[str, int] | None:
-    """Where a name is assigned, else named, in the user's functions."""
+    """The file and line where the user's functions assign a name, else where they read it."""
     codes = [c for c in codes if not is_internal(c.co_filename)]
-    codes.sort(key=lambda c: c.co_name == "__init__")  # which assigns what others change
+    codes.sort(key=lambda c: c.co_name == "__init__")  # last: it assigns what others change
     for wanted in (_STORES, None):
         for c in codes:
             for i in get_instructions(c):

@@ -1,8 +1,8 @@
-"""The objects that a traced function has made and returns: they must be new at each call.
+"""The objects that a traced function has created and returns: they must be new at each call.
 
-An object that was there before, or that the function has kept somewhere, is held by somebody else,
-too. So what the function has made for its result alone are the objects whose references all come
-from the result: Python counts them.
+An object that existed before, or that the function has stored somewhere, has references from
+elsewhere. So an object was created for the result alone if all its references come from the result;
+Python's reference counts tell.
 """
 
 import copy
@@ -17,18 +17,18 @@ from ...core.value import TENSORS
 from .containers import CONSTANTS
 from .inputs import Call
 
-_MOST = 100_000  # objects that are looked at; what lies further is taken for somebody else's
-# What has no state that is copied, or leads to everything.
+_MOST = 100_000  # objects that are visited; those beyond count as referenced from elsewhere
+# Objects that are not copied, or from which everything can be reached.
 _CLOSED = (type, ModuleType, CodeType, FrameType, FunctionType, BuiltinFunctionType)
 
 
 class FreshObjects:
-    """What is held by the result in a box alone.
+    """The objects that only the result (the element of `box`) refers to.
 
     noted   a dict whose references do not count
     fresh   the objects, by identity
-    others  what they lead to besides: it was there before, or somebody keeps it
-    shared  those of the fresh ones that are in the result twice
+    others  the other objects that the result reaches: they are referenced from elsewhere, too
+    shared  the fresh objects that occur in the result more than once
     """
 
     fresh: dict[int, Any]
@@ -37,8 +37,8 @@ class FreshObjects:
 
     def __init__(self, box: list[Any], noted: dict[Any, Any]):
         nodes, edges, held, kept = _count_references(box, noted)
-        if kept:  # perhaps by what the function has dropped, and Python has yet to collect
-            nodes.clear()  # which holds it, too
+        if kept:  # perhaps by garbage that Python has yet to collect
+            nodes.clear()  # it refers to them, too
             kept.clear()
             _collect()
             nodes, edges, held, kept = _count_references(box, noted)
@@ -49,7 +49,7 @@ class FreshObjects:
         self.shared = {k for k in self.fresh if held[k] - beside[k] > 1}
 
     def _leave_out(self, lost: list[Any], edges: dict[int, list[int]]) -> None:
-        """Others hold these, and so what they hold."""
+        """Remove these objects, and what they refer to, from `fresh`."""
         while lost:
             x = lost.pop()
             if self.fresh.pop(id(x), None) is not None:
@@ -57,7 +57,7 @@ class FreshObjects:
 
 
 def _count_references(box: list, noted: dict) -> tuple[list, dict, dict, list]:
-    """The objects that these lead to; what refers to what; how often; what others hold as well."""
+    """The reachable objects, their edges, their reference counts; those with other references."""
     nodes, edges = _graph([box, noted])
     inside = Counter([to for targets in edges.values() for to in targets])
     held = _references(nodes)
@@ -66,7 +66,7 @@ def _count_references(box: list, noted: dict) -> tuple[list, dict, dict, list]:
 
 
 def _collect() -> None:
-    """Collect what was made lately; and all when that is due, as nothing else would any more."""
+    """Collect the young generations; all when that is due, as this keeps Python from doing so."""
     gc.collect(2 if gc.get_count()[2] > gc.get_threshold()[2] else 1)
 
 
@@ -75,7 +75,7 @@ def _ends(x) -> bool:
 
 
 def _graph(roots: list) -> tuple[list, dict[int, list[int]]]:
-    """The objects that these lead to, each once, and what each of them refers to."""
+    """The objects that are reachable from the roots, each once, and the edges between them."""
     nodes, known, edges = list(roots), set(map(id, roots)), {}
     for x in nodes:
         if _ends(x) or len(nodes) > _MOST:
@@ -94,7 +94,7 @@ def _is_closed(x) -> bool:
 
 
 def _references(nodes: list) -> dict[int, int]:
-    """How many references there are to each, besides those of a list of them."""
+    """The reference count of each object, without the references of the list itself."""
     counted = [*nodes, object()]
     nodes.clear()
     found = [getrefcount(x) for x in counted]
@@ -103,11 +103,11 @@ def _references(nodes: list) -> dict[int, int]:
 
 
 class Original:
-    """What a function has made for its result, kept as it was, and copied for each call.
+    """The objects that a function has created for its result, copied for each call.
 
     objects  the parts of the result that are copied
-    made     what is new in them; what else they hold stays the very object
-    given    by identity, the containers that stand for the caller's, with their positions
+    made     the objects in them that are new; any other stays the same object
+    given    by identity, the copies of the caller's containers, with their positions
     """
 
     def __init__(self, name: str, objects: list[Any], made: FreshObjects, given: dict[int, int]):
@@ -116,7 +116,7 @@ class Original:
         self._objects = self._copy_objects(objects, self._same)
 
     def _copy_objects(self, objects: list[Any], same: dict[int, Any]) -> list[Any]:
-        """Copies of the objects; what two of them share, their copies share."""
+        """Copies of the objects; what two objects share, their copies share."""
         try:
             return copy.deepcopy(objects, dict(same))
         except (TypeError, copy.Error) as e:
@@ -128,7 +128,7 @@ class Original:
             ) from e
 
     def take(self, call: Call, position: int) -> Any:
-        """The object of this call; those of a call are taken in order."""
+        """The copy of an object for this call; a call takes them in order of position."""
         if position == 0:
             given = {k: call.containers[at] for k, at in self._given.items()}
             self._call = self._copy_objects(self._objects, self._same | given)

@@ -1,11 +1,11 @@
 """The gradients that a program replaces: in new memory, or in that of the old ones.
 
-A step that ends with new `.grad`s has old ones from the step before, which nobody reads any more.
-Where nobody holds an old gradient but its parameter, the new one is written into its memory: a step
-then has its gradients once, as in eager mode, and no memory to ask for. No graph has saved what
-nobody holds. A call that a signal's handler ends leaves None in the place of what it has begun to
-write over, as an eager step does between zero_grad and backward. Like a parameter's own, that
-memory is not to be read by another thread while a call is under way.
+A training step replaces the `.grad`s of the step before, which are not read any more. Where only
+the parameter refers to an old gradient, the new one is written into its memory: the gradients then
+exist once, as in eager mode, and nothing is allocated. No graph can have saved an array without
+other references. A call that a signal handler ends sets the gradients that it has begun to
+overwrite to None, as an eager step does between zero_grad and backward. As with a parameter, no
+other thread may read that memory during a call.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,11 +26,12 @@ _new, _empty = object.__new__, np.empty
 
 
 @dataclass(frozen=True)
-class Replaced:
-    """A leaf whose `.grad` is another one after a call.
+class ReplacedGradient:
+    """A leaf whose `.grad` a call replaces.
 
-    position  of the gradient among the outputs
-    owner     the tensor whose leaf it is; None for one among the arguments: then `find` has it
+    position  of the new gradient among the outputs
+    owner     the captured tensor of the leaf; None for an argument
+    find      from a call to the leaf
     node      of the new gradient
     """
 
@@ -41,12 +42,12 @@ class Replaced:
 
 
 class GradientBuffers:
-    """Takes gradients over after a call, and finds memory for them before it."""
+    """Finds memory for the gradients before a call, and sets them after it."""
 
-    def __init__(self, replaced: Sequence[Replaced], executable: Executable):
+    def __init__(self, replaced: Sequence[ReplacedGradient], executable: Executable):
         self._owned = [(r.position, r.owner, r.node) for r in replaced if r.owner is not None]
         self._others = [r for r in replaced if r.owner is None]
-        whose: dict[int, Replaced] = {}  # by the number of the array that a call makes
+        whose: dict[int, ReplacedGradient] = {}  # by position among the fresh arrays
         self._written: list[tuple[int, int, Any]] = []
         for r in replaced:
             last = None if r.owner is None else executable.written_last(r.position)
@@ -60,10 +61,10 @@ class GradientBuffers:
         self._all = len(whose) == len(replaced)
 
     def room(self) -> list[np.ndarray]:
-        """Arrays for what a call makes: old gradients, and new memory for the others.
+        """Arrays for the fresh outputs of a call: old gradients, and new memory for the others.
 
-        The inputs of the call must be in hand by now: then an old gradient that is one of them, or
-        in whose memory one of them lies, is held by somebody.
+        The caller must hold the inputs of the call by now: then an old gradient that is an input,
+        or shares its memory with one, has another reference and is not taken.
         """
         found = self._old()
         complete, arrays = found.pop(), self._arrays
@@ -73,14 +74,14 @@ class GradientBuffers:
         return found
 
     def forget(self, room: Sequence[np.ndarray], task: int) -> None:
-        """Give up the old gradients that a call has written over which ended behind this task."""
+        """Drop the old gradients that a call overwrote before it ended after this task."""
         for n, first, owner in self._written:
             gradient = owner._grad
             if first <= task and gradient is not None and gradient._data is room[n]:
                 owner._grad = None
 
     def take(self, call: Call, raws: list[np.ndarray]) -> None:
-        """Make these arrays the gradients, unless they are already."""
+        """Set the gradients to these arrays, unless they are already."""
         if self._all and self._are(raws):
             return
         kind = RESULT[0]
@@ -92,8 +93,8 @@ class GradientBuffers:
             r.find(call).held = wrap(raws[r.position], r.node)
 
 
-def _records(whose: Sequence[Replaced | None]) -> WordArray:
-    """Where native code finds the gradients that these arrays can replace."""
+def _records(whose: Sequence[ReplacedGradient | None]) -> WordArray:
+    """The addresses from which native code reads the gradients that these arrays can replace."""
     at = fields_of_tensors()
     numbers = [len(whose), id(RESULT[0]), at["_data"], at["_node"], at["_share"], id(None)]
     for r in whose:

@@ -1,4 +1,4 @@
-"""What a program is built on: what Python decided while it was written, and must decide again."""
+"""Guards: decisions of Python code during the trace that must come out the same at each call."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,23 +6,23 @@ from typing import Any
 
 from ...core.node import Leaf, Node, Severed
 
-Hook = Callable[[Any], Any]  # on a gradient: another one, or None
+Hook = Callable[[Any], Any]  # from a gradient to another one, or None
 
 
 @dataclass(frozen=True)
 class Guard:
-    """A decision of Python's that a program is built on."""
+    """A decision during the trace that a variant depends on: `decide()` gave `value`."""
 
     label: str
     decide: Callable[[], Any]
     value: Any
 
     def matches(self) -> bool:
-        """Whether Python would decide alike now; what it decides on was prepared before."""
+        """Whether the decision is the same now; `Variant.prepare` has read what it compares."""
         return self.decide() == self.value
 
-    def broken(self) -> str:
-        """How Python decides otherwise now."""
+    def describe_change(self) -> str:
+        """A text for how the decision differs now."""
         return f"{self.label}: was {_describe(self.value)}, is {_describe(self.decide())}"
 
     def __str__(self) -> str:
@@ -30,15 +30,15 @@ class Guard:
 
 
 def _describe(value) -> str:
-    """A value in words: of a list of equal ones, one."""
+    """A text for a value: of a list of equal values, one."""
     if isinstance(value, list) and value and all([v == value[0] for v in value]):
         return repr(value[0])
     return repr(value)
 
 
 @dataclass(frozen=True)
-class Having:
-    """Whether a leaf has a gradient, and which hooks, as attributes."""
+class LeafState:
+    """A leaf's state as attributes: whether it has a gradient, and its hooks."""
 
     leaf: Callable[[], Leaf]
 
@@ -52,13 +52,13 @@ class Having:
 
 
 def hooks_of(node: Leaf | Node | Severed | None) -> list[Hook]:
-    """The hooks on a leaf's gradient; of what is no leaf none."""
+    """The hooks on a leaf's gradient; none for any other node."""
     extra = node.extra if isinstance(node, Leaf) else None
     return [] if extra is None else list(extra.hooks.values())
 
 
-class Fixed:
-    """Attributes that must stay what they are: one guard for all that have one description."""
+class FixedAttributes:
+    """Attributes that must not change: one guard for all with the same label."""
 
     def __init__(self):
         self.where: list[tuple[Any, str]] = []

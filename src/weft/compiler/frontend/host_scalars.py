@@ -1,4 +1,4 @@
-"""Numbers that Python computes before each call of a compiled function: rates, counts, factors."""
+"""Host scalars: numbers that Python computes before each call, such as rates and counts."""
 
 import operator
 import sys
@@ -24,11 +24,11 @@ _PACKAGE = str(Path(__file__).parents[2])
 
 
 class Host:
-    """A Python number of each call, to be computed with as a number.
+    """A host scalar: a Python number that each call reads anew, with a number's operators.
 
-    Arithmetic on it is done by Python at each call, in double precision as always; beside a tensor
-    it is a scalar of the tensor's dtype. Where its value decides (a comparison, `range`, `math`),
-    the decision is taken now, and the program is good for calls that decide alike.
+    Python does arithmetic on it at each call, in double precision as always; in an operation with a
+    tensor it is a scalar of the tensor's dtype. Where the trace needs its value (a comparison,
+    `range`, `math`), it uses the current one, and a guard requires the same outcome at each call.
     """
 
     __slots__ = ("label", "read", "staging")
@@ -40,7 +40,7 @@ class Host:
         self.staging, self.label, self.read = staging, label, read
 
     def decide(self, what: str, decide: Callable[[Any], Any]) -> Any:
-        """What follows from the value now; another answer at a call makes another program."""
+        """`decide` of the current value, with a guard for the outcome."""
         read = self.read
         return self.staging.depends(f"{what} of {self.label}", lambda: decide(read()))
 
@@ -76,19 +76,19 @@ class Host:
         return repr(self.__weft_value__())
 
     def __getattr__(self, name: str) -> Any:
-        """What else floats have: `is_integer`, `hex`, `real`."""
+        """Other attributes of floats: `is_integer`, `hex`, `real`."""
         if name.startswith("__") or not hasattr(float, name):
             raise AttributeError(f"'float' object has no attribute {name!r}")
         return getattr(self.__weft_value__(), name)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:  # type: ignore[override]
-        """What `isinstance` sees: the number's own class, unless it is this package that asks."""
+        """The class for `isinstance`: the number's own, except in calls from this package."""
         asking = sys._getframe(1).f_code.co_filename
         return Host if asking.startswith(_PACKAGE) else self.decide("the type", type)
 
     def __weft_value__(self) -> Any:
-        """The number now, for what is made for one value; another one makes another program."""
+        """The current value, with a guard for it: the program is specialised on it."""
         self.decide("the value", Exact)
         return self.read()
 
@@ -97,13 +97,13 @@ class Host:
         return self.staging.number(self, dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """A function of NumPy's: of numbers alone a scalar, since it has a dtype; else a tensor."""
+        """A NumPy function gives a tensor, of numbers alone too: NumPy's result has a dtype."""
         if any([isinstance(x, np.ndarray) for x in inputs]):
             return self._beside_arrays(ufunc, method, inputs, options)
         if method != "__call__" or options or not all(map(_is_number, inputs)):
             return NotImplemented
         reads = [x.read if type(x) is Host else partial(_same, x) for x in inputs]
-        label = f"{ufunc.__name__}({', '.join(map(_named, inputs))})"
+        label = f"{ufunc.__name__}({', '.join(map(_label_of, inputs))})"
         made = Host(self.staging, label, lambda: ufunc(*[read() for read in reads]))
         dtype = np.asarray(made.read()).dtype
         if dtype.kind != "f":
@@ -120,7 +120,7 @@ class Host:
                 "to call, into an array of NumPy's; use tensors, or float(number), for which "
                 "the program is made anew for each value"
             )
-        if not is_known(ufunc):  # NumPy computes it, for the value now
+        if not is_known(ufunc):  # NumPy computes it, specialised on the current value
             return ufunc(*[x.__weft_value__() if type(x) is Host else x for x in inputs])
         value = self.read()
         wide = [asarray(x.astype(np.result_type(x, value), copy=False)) for x in arrays]
@@ -139,7 +139,7 @@ def _same(x):
     return x
 
 
-def _named(x) -> str:
+def _label_of(x) -> str:
     return x.label if type(x) is Host else repr(x)
 
 

@@ -1,4 +1,4 @@
-"""Where the inputs of a program come from at each call, and what it changes goes."""
+"""The sources of a program's inputs at each call, and where changed values are written."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -21,9 +21,9 @@ from .host_scalars import Host
 class Call:
     """One call of a program: the tensors among its arguments, each once, and its numbers.
 
-    arrays   positions of those that came as another library's arrays
-    objects  what else is among the arguments, and a program is made for
-    containers  the lists, dicts, tuples and deques among them
+    arrays      positions of the tensors that were passed as arrays of another library
+    objects     the static leaves, on which the program is specialised
+    containers  the lists, dicts, tuples and deques among the arguments
     """
 
     tensors: list[Tensor]
@@ -34,7 +34,7 @@ class Call:
 
 
 class Now:
-    """The call that is under way."""
+    """The current call."""
 
     def __init__(self, call: Call):
         self.call = call
@@ -49,14 +49,14 @@ class Now:
 
 
 class InputSource(ABC):
-    """Where an input of a program comes from at each call, and a changed value goes."""
+    """The source of an input at each call, and where its changed value is written."""
 
     kind: str
     label: str
-    staged: Staged  # its value, as far as the program is written
+    staged: Staged  # its value at this point of the trace
     entered: Staged
     node: Leaf | Node | Severed | None
-    rebinds: bool  # whether it is given new memory, as y[i] = v does
+    rebinds: bool  # whether a change binds new memory, as y[i] = v does
     donated: bool  # whether the program writes into its memory
 
     def __init__(self, staged: Staged):
@@ -70,20 +70,20 @@ class InputSource(ABC):
 
     @property
     def short(self) -> str:
-        """What it is called in pictures."""
+        """The name in pictures."""
         return self.label
 
     @abstractmethod
     def read(self, call: Call) -> np.ndarray:
-        """The raw value now."""
+        """The raw value at a call."""
 
 
 class Changeable(InputSource):
-    """A place whose value a program may change."""
+    """A source whose value a program may change."""
 
     @abstractmethod
     def write(self, call: Call, raw: np.ndarray) -> None:
-        """Take over what the program made of it."""
+        """Write the changed value back."""
 
 
 def _overwrite(tensor: Tensor, raw: np.ndarray, rebinds: bool) -> None:
@@ -112,7 +112,7 @@ class TensorArgument(Changeable):
 
 
 class Captured(Changeable):
-    """A tensor that the function found by itself."""
+    """A captured tensor: the function reads it, and it is not an argument."""
 
     kind = "captured tensors"
     label: str
@@ -156,13 +156,13 @@ class Gradient(InputSource):
 
 
 class Keeper(Protocol):
-    """Who keeps arrays, and counts when they may be others."""
+    """An object that keeps arrays; `readings` counts up when they may have been replaced."""
 
     readings: int
 
 
 class StateArray(Changeable):
-    """An array that somebody else keeps: an optimizer's moment."""
+    """An array that a Python object keeps: an optimizer's moment."""
 
     kind = "arrays of state"
     label: str
@@ -189,7 +189,7 @@ class StateArray(Changeable):
 
 
 class HostNumber(InputSource):
-    """A Python number of each call."""
+    """A host scalar."""
 
     kind = "numbers"
     label: str
@@ -221,6 +221,6 @@ class DrawWords(InputSource):
 
 
 def state_of(draw: ReservedBlocks) -> np.ndarray:
-    """A draw as rows take it: key, position and nonce."""
+    """The state of a draw as the rows take it: key, position and nonce."""
     nonce, position = divmod(draw.counter, POSITIONS)
     return np.array([draw.key, position, nonce], np.uint64)

@@ -1,4 +1,4 @@
-"""Places of Python's and the objects that they hold, written down for native code to compare."""
+"""Records of Python's places (dict entries, list elements, fields) for native code to compare."""
 
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_void_p
@@ -13,13 +13,13 @@ from ..native.watch import Record
 from ..native.words import WordArray, address, words
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
-ANY: Any = type("Any", (), {})()  # a value that does not count
+ANY: Any = type("Any", (), {})()  # a value that is not compared
 
 
 class Records:
-    """Places and what each of them holds, by identity; all of it stays alive with `watching`.
+    """Places and the objects they hold, by identity; the result of `watching` keeps all alive.
 
-    any  stands for a value that does not count
+    any  stands for a value that is not compared
     """
 
     any = ANY
@@ -27,10 +27,10 @@ class Records:
     def __init__(self):
         self._numbers: list[int] = []
         self._alive: list[Any] = []
-        self._noted: dict[int, list[int]] = {}  # of a dict, where its versions are noted
+        self._noted: dict[int, list[int]] = {}  # by dict, where its versions are stored
 
     def table(self, held: dict[Any, Any], keys: Sequence[Any], values: Sequence[Any]) -> None:
-        """A whole dict, in order; ANY for values that do not count."""
+        """Add a whole dict, in order; ANY for values that are not compared."""
         self._noted.setdefault(id(held), []).append(len(self._numbers) + 2)
         self._numbers += [Record.TABLE, id(held), 0, len(keys)]
         for key, value in zip(keys, values, strict=True):
@@ -38,22 +38,22 @@ class Records:
         self._alive += [held, keys, values]
 
     def name(self, held: dict[Any, Any], key: Any, value: Any) -> None:
-        """A key of a dict; MISSING if it is not there."""
+        """Add a key of a dict; MISSING if it is not there."""
         self._numbers += [Record.NAME, id(held), id(key), _pointer(value)]
         self._alive += [held, key, value]
 
     def elements(self, held: list[Any], values: Sequence[Any]) -> None:
-        """The elements of a list."""
+        """Add the elements of a list."""
         self._numbers += [Record.LIST, id(held), len(values), *map(id, values)]
         self._alive += [held, values]
 
     def word(self, held: Any, offset: int, value: Any) -> None:
-        """A pointer so many bytes into an object."""
+        """Add the pointer at an offset (bytes) in an object."""
         self._numbers += [Record.WORD, id(held) + offset, _pointer(value)]
         self._alive += [held, value]
 
     def alike(self, key: Any, dicts: Sequence[dict[Any, Any]]) -> None:
-        """The key of several dicts, all of which hold one object, whichever it is."""
+        """Add a key of several dicts, all of which must hold the same object, whichever it is."""
         self._numbers += [Record.ALIKE, id(key), len(dicts)]
         for held in dicts:
             self._noted.setdefault(id(held), []).append(len(self._numbers) + 1)
@@ -62,19 +62,19 @@ class Records:
 
     @cached_property
     def _words(self) -> WordArray:
-        """All of it, as native code reads it."""
+        """The records as native code reads them."""
         records = words(len(self._numbers) + 1, self._alive)
         records[: len(self._numbers)] = self._numbers
         return records
 
     def watching(self) -> Callable[[], bool]:
-        """Whether every place holds what it held, as native code."""
+        """A native function: whether every place still holds its object."""
         return make_watch(self._words)
 
     def counting(self, dicts: Sequence[dict[Any, Any]]) -> Callable[[Any, Any], bool]:
-        """What writes (key, value) into these dicts, which then still hold what they held.
+        """A native function that writes (key, value) into these dicts, so that they still match.
 
-        The key is one that `alike` tells of, or whose value does not count.
+        The key is one of `alike`, or one whose value is not compared.
         """
         start = address(self._words)
         numbers = [len(dicts), len(self._noted[id(dicts[0])])]
@@ -86,7 +86,7 @@ class Records:
 
 
 class BoundTensors:
-    """Whether tensors have the arrays, the nodes and the hooks they had when they were taken."""
+    """Whether tensors have the same arrays, nodes and hooks as at the last `take`."""
 
     holds: Callable[[], bool]
 
@@ -105,10 +105,10 @@ class BoundTensors:
         self._plain = self.matches = make_watch(self._words)
 
     def take(self) -> list[Any]:
-        """Take the tensors as they are now; their arrays."""
+        """Record the tensors' current arrays, nodes and hooks; give the arrays."""
         tensors, at, extra = self._tensors, fields_of_tensors(), place_of_extra()
         arrays, nodes = [t._data for t in tensors], [t._node for t in tensors]
-        # A tensor that is no leaf has no hooks: its node is looked at once more.
+        # A tensor that is no leaf has no hooks: its node is compared a second time instead.
         leaves = [node.__class__ is Leaf for node in nodes]
         pairs = [*zip(tensors, nodes, leaves, strict=True)]
         end = 9 * len(arrays)
@@ -124,7 +124,7 @@ class BoundTensors:
         return arrays
 
     def _beside(self, tables: list[dict[Any, Any]]) -> Callable[[], bool]:
-        """The comparison, with that of these dicts."""
+        """The comparison, extended by these dicts."""
         if not tables:
             return self._plain
         records, plain = Records(), self._plain
@@ -144,14 +144,14 @@ def word_at(x: object, offset: int) -> int:
 
 
 def offset_of(x: object, value: object) -> int | None:
-    """Where an object keeps a pointer to another one, in bytes; None if that is not certain."""
+    """The offset (bytes) of an object's pointer to another one; None if it is not unique."""
     size = type(x).__basicsize__
     places = [at for at in range(object.__basicsize__, size, 8) if word_at(x, at) == id(value)]
     return places[0] if len(places) == 1 else None
 
 
 def offsets(sample: Any, names: Iterable[str], what: str) -> dict[str, int]:
-    """Where objects like this one keep the values of these attributes, in bytes."""
+    """The offsets (bytes) of these attributes in objects of this type."""
     found = {}
     for name in names:
         at = offset_of(sample, getattr(sample, name))
@@ -163,7 +163,7 @@ def offsets(sample: Any, names: Iterable[str], what: str) -> dict[str, int]:
 
 @lru_cache(maxsize=1)
 def fields_of_functions() -> dict[str, int]:
-    """Where functions keep what they can be given anew, in bytes; a pointer to nothing is None."""
+    """The offsets (bytes) of a function's assignable fields; a null pointer means None."""
 
     def sample(a=(), *, b=()):
         """A function that has everything."""
@@ -173,7 +173,7 @@ def fields_of_functions() -> dict[str, int]:
 
 @lru_cache(maxsize=1)
 def fields_of_tensors() -> dict[str, int]:
-    """Where tensors keep their array, their node and what else they have, in bytes."""
+    """The offsets (bytes) of a tensor's fields."""
     sample, names = Value(), ("_data", "_grad", "_node", "_share")
     for name in names:
         setattr(sample, name, object())
@@ -182,7 +182,7 @@ def fields_of_tensors() -> dict[str, int]:
 
 @lru_cache(maxsize=1)
 def place_of_extra() -> int:
-    """Where a leaf keeps what few leaves have: its hooks."""
+    """The offset (bytes) of a leaf's `extra`, which holds its hooks."""
     sample = Leaf.__new__(Leaf)
     sample.extra = Extra()
     return offsets(sample, ("extra",), "leaves")["extra"]

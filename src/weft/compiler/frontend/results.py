@@ -1,4 +1,4 @@
-"""Taking apart what a compiled function returns, and putting it together again at each call."""
+"""Flattening the result of a traced function, and rebuilding it at each call."""
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Iterator
@@ -18,10 +18,10 @@ from .host_scalars import Host
 Build = Callable[[list[Any]], Any]
 
 
-class Opened:
-    """A tree in which there are containers that optree takes for leaves, but we do not.
+class OpenedTree:
+    """A tree with containers that are leaves for optree, but are flattened here.
 
-    leaves  of all of it
+    leaves  of the whole tree
     """
 
     structure: optree.PyTreeSpec
@@ -55,43 +55,43 @@ class Opened:
 
     def unflatten(self, leaves: list[Any]) -> Any:
         """The tree with other leaves."""
-        built: dict[int, Any] = {}  # what is in it twice is one object
-        return self.structure.unflatten([top.made(leaves, built) for top in self._tops])
+        built: dict[int, Any] = {}  # an object that occurs twice is built once
+        return self.structure.unflatten([top.rebuild(leaves, built) for top in self._tops])
 
 
 @dataclass(frozen=True)
 class ResultLeaf:
-    """A leaf, by its position; or what is built of a tree below."""
+    """A leaf, by its position, or an object built of the parts below it."""
 
     position: int
     build: Build | None = None
     structure: Any = None
     below: list["ResultLeaf"] = field(default_factory=list)
 
-    def made(self, leaves: list[Any], built: dict[int, Any]) -> Any:
-        """What stands here, of these leaves."""
+    def rebuild(self, leaves: list[Any], built: dict[int, Any]) -> Any:
+        """The leaf or the object, from these leaves."""
         if self.build is None:
             return leaves[self.position]
         if id(self) not in built:
-            parts = [p.made(leaves, built) for p in self.below]
+            parts = [p.rebuild(leaves, built) for p in self.below]
             built[id(self)] = self.build(self.structure.unflatten(parts))
         return built[id(self)]
 
 
 def flatten(
     name: str, out: Any, own: Callable[[Any], bool], made: FreshObjects, given: Container[int]
-) -> tuple[list[Any], optree.PyTreeSpec | Opened]:
-    """The leaves of what a function returns, and what has `unflatten` for others like them.
+) -> tuple[list[Any], optree.PyTreeSpec | OpenedTree]:
+    """The leaves of a function's result, and the structure, which has `unflatten`.
 
-    own    whether a tensor is made at each call; an object without such tensors is a leaf
-    made   the objects that the function has made for its result
-    given  by identity, the containers that stand for the caller's
+    own    whether a tensor is created at each call; an object without such tensors is a leaf
+    made   the objects that the function has created for its result
+    given  by identity, the copies of the caller's containers
     """
 
     search = _Search(name, own, given)
 
     def ends(x) -> bool:
-        """Whether the tree ends here: what was there before stays the very object."""
+        """Whether x is a leaf: an object that existed before stays the same object."""
         if is_whole(x) or id(x) in given or id(x) in made.shared:
             return True
         if id(x) in made.fresh or not isinstance(x, CONTAINERS):
@@ -103,24 +103,24 @@ def flatten(
         search.finds(x)
     if not any([id(x) in search.holding for x in leaves]):
         return leaves, structure
-    tree = Opened(structure, leaves, search.holding, ends)
+    tree = OpenedTree(structure, leaves, search.holding, ends)
     return tree.leaves, tree
 
 
-# What optree takes apart, as far as it matters here.
+# The containers that optree flattens, as far as they matter here.
 _OPEN = frozenset((dict, list, tuple, OrderedDict, defaultdict, deque))
 PLAIN = CONSTANTS | {Host}
 
 
 class _Search:
-    """Looks for values of the program in objects; what must be opened for them is `holding`."""
+    """Searches objects for values of the program; `holding` are the objects to open for them."""
 
     def __init__(self, name: str, own: Callable[[Any], bool], given: Container[int]):
         self._name, self._own, self._given = name, own, given
         self.holding: set[int] = set()
 
     def finds(self, x, above: tuple[int, ...] = ()) -> bool:
-        """Whether values of the program are in an object."""
+        """Whether an object holds values of the program."""
         if x.__class__ in TENSORS:
             return self._own(x)
         if type(x) is Host:
@@ -147,7 +147,7 @@ class _Search:
 
 
 def _held_objects(x) -> Iterator[Any]:
-    """What an object holds, as far as Python tells."""
+    """The objects that an object refers to, as far as Python shows them."""
     if isinstance(x, dict):
         yield from x.values()
     elif isinstance(x, list | tuple | set | frozenset | deque):
@@ -167,7 +167,7 @@ _EMPTY = CellType()
 
 
 def _attributes(x) -> dict[str, Any]:
-    """The attributes that an object itself has, in slots too."""
+    """The attributes of an object itself, slots included."""
     named = [s for c in type(x).__mro__ for s in _slots(c)]
     named += [f.name for f in fields(x)] if is_dataclass(x) else []
     return {s: getattr(x, s) for s in named if hasattr(x, s)} | getattr(x, "__dict__", {})
@@ -185,9 +185,9 @@ def _slots(cls: type) -> list[str]:
 
 
 def _parts(x: Any) -> tuple[Any, Build] | None:
-    """What an object consists of, and how one like it is made; None if that is not known.
+    """The parts of an object, and a function that builds one like it; None if not known.
 
-    The attributes of an object of a class that is made in one of these ways go with it.
+    The parts include the attributes of an instance of a subclass.
     """
     cls = type(x)
     if isinstance(x, type) or is_whole(x):
@@ -204,12 +204,12 @@ def _parts(x: Any) -> tuple[Any, Build] | None:
     return [items, *attributes.values()], build
 
 
-# Classes with other ways to be copied are not second-guessed.
+# Only classes with one of these are rebuilt; others define how they are copied themselves.
 _COPIED = (object.__reduce__, OrderedDict.__reduce__, defaultdict.__reduce__, Counter.__reduce__)
 
 
 def _container(x) -> tuple[Callable | None, list]:
-    """How an object like x is made of items, and x's own; (None, []) if that is not known."""
+    """A function that builds an object like x from items, and the items; (None, []) if unknown."""
     cls = type(x)
     if cls.__reduce_ex__ is not object.__reduce_ex__ or cls.__reduce__ not in _COPIED:
         return None, []
@@ -244,7 +244,7 @@ def _filled_dict(keys: list, factory, cls: type, items: list) -> Any:
 
 
 def _rebuild_object(cls: type, names: list[str], make: Callable, parts: list) -> Any:
-    """An object whose constructor is not called: it is what it was when the function made it."""
+    """Build an object without calling its constructor, with the attributes from the trace."""
     items, *values = parts
     made = make(cls, items)
     for name, value in zip(names, values, strict=True):

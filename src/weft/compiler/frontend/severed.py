@@ -1,4 +1,4 @@
-"""Gradients without their graphs among the arguments: whom their marks concern at each call."""
+"""Severed gradients among the arguments: the leaves that their marks concern at each call."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Asks the gradient that is an argument of each call what it depends on."""
+class SeveredQuery:
+    """Whether a severed gradient, an argument of each call, depends on a leaf."""
 
     capture: "Capture"
     position: int
 
     def __call__(self, goal: Leaf | Node) -> bool:
-        """Whether it depends on a leaf of the program; calls must find it to say the same."""
-        find, position, now = self.capture.found_at(goal), self.position, self.capture.now  # type: ignore[arg-type]  # a node finds itself
+        """Whether it depends on a leaf of the program, with a guard for the answer."""
+        find, position, now = self.capture.leaf_finder(goal), self.position, self.capture.now  # type: ignore[arg-type]  # a node finds itself
 
         def depends() -> bool:
             mark = now.call.tensors[position]._node
@@ -33,12 +33,12 @@ class Asked:
 
 
 def mark_argument(capture: "Capture", position: int, mark: Severed) -> Severed:
-    """The mark of an argument while the function is written down."""
-    return Severed(mark.origin, (), mark.remedy, (Asked(capture, position),))
+    """The mark of an argument during the trace."""
+    return Severed(mark.origin, (), mark.remedy, (SeveredQuery(capture, position),))
 
 
 def at_call(mark: Severed, call: Call) -> Severed | None:
-    """A mark of the program with the marks that the call's arguments have."""
+    """The mark of a traced value, joined with the marks of the call's arguments."""
     given = [call.tensors[ask.position]._node for ask in mark.asks]
     given = [m for m in given if m.__class__ is Severed]
     if mark.of == () and given:
@@ -51,7 +51,7 @@ def at_call(mark: Severed, call: Call) -> Severed | None:
 
 
 def marks_behind(results: list[Tensor]) -> Severed | None:
-    """What severed gradients the recorded results of a program were computed from."""
+    """The joined marks of the severed gradients that the recorded results depend on."""
     found, seen, waiting = None, set(), [x._node for x in results]
     while waiting:
         node = waiting.pop()
@@ -66,7 +66,7 @@ def marks_behind(results: list[Tensor]) -> Severed | None:
 
 
 def sever_at_call(node: Node, mark: Severed, call: Call) -> None:
-    """Note on the node of a call what its results were computed from."""
+    """Mark the node of a call with the severed gradients that its results depend on."""
     found = at_call(mark, call)
     if found is not None:
         sever(node, found)

@@ -1,4 +1,4 @@
-"""Writing a function down: from a call of it to a program."""
+"""Tracing: from a call of a function to a variant."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,21 +16,21 @@ from ...core.recording import record, values_to_save
 from ...core.settings import changed
 from ...core.value import GROUND, TENSORS, aval_of, wrap
 from ...graph.staged import Staged, leak_error, read_again
-from .arguments import NUMBER, SAME, SEVERED, TENSOR, Taken
+from .arguments import NUMBER, SAME, SEVERED, TENSOR, CallArguments
 from .capture import Capture, CapturedDraws, gradient_node
 from .containers import ContainerCopies
 from .derivative import derive_pull_back
 from .effects import report_copies
 from .fresh import FreshObjects, Original
-from .gradient_buffers import Replaced
+from .gradient_buffers import ReplacedGradient
 from .host_scalars import Host
 from .inputs import Call, Captured, Changeable, Now, StateArray, TensorArgument
-from .reachable.frames import watched_frames
+from .reachable.frames import watch_frames
 from .reachable.watch import ReadWatch
 from .results import PLAIN, flatten
 from .severed import at_call, mark_argument
 from .variant import (
-    Returned,
+    ReturnedLeaf,
     Variant,
     rebuilder,
     returned_argument,
@@ -42,11 +42,11 @@ from .variant import (
 )
 
 
-def trace(name: str, f: Callable[..., Any], taken: Taken) -> Variant:
-    """The program of f for calls like this one. Nothing outside is changed.
+def trace(name: str, f: Callable[..., Any], taken: CallArguments) -> Variant:
+    """Trace f for calls like this one; no tensor outside changes.
 
-    Where functions that are not written in Python refuse what stands for a number of each call, the
-    program is made for the values of the numbers.
+    Where a function that is not written in Python rejects a host scalar, the program is specialised
+    on the values of the numbers.
     """
     try:
         return _trace(name, f, taken, exact=False)
@@ -56,11 +56,11 @@ def trace(name: str, f: Callable[..., Any], taken: Taken) -> Variant:
     return _trace(name, f, taken, exact=True)
 
 
-def _trace(name: str, f: Callable[..., Any], taken: Taken, exact: bool) -> Variant:
-    """The program of f.
+def _trace(name: str, f: Callable[..., Any], taken: CallArguments, exact: bool) -> Variant:
+    """Trace f.
 
-    exact  whether it is made for the values of numbers: code that asks for `type(x)` sees through
-           what stands for a number of each call
+    exact  whether to specialise on the values of numbers: `type(x)` tells a host scalar from a
+           number
     """
     capture = Capture(name, taken.call)
     level = Level(Staged, capture.tag, trace=capture)
@@ -70,7 +70,7 @@ def _trace(name: str, f: Callable[..., Any], taken: Taken, exact: bool) -> Varia
             leaves, arguments = _enter_arguments(capture, taken, exact)
             copies = ContainerCopies(leaves)
             args, kwargs = taken.rebuild(copies)
-            with watched_frames(name) as ran:
+            with watch_frames(name) as ran:
                 capture.reads = ran
                 box = [f(*args, **kwargs)]
             program = _finish(capture, box, arguments, copies)
@@ -79,12 +79,12 @@ def _trace(name: str, f: Callable[..., Any], taken: Taken, exact: bool) -> Varia
     if ran.asks_types and taken.call.numbers and not exact:
         return _trace(name, f, taken, exact=True)
     report_copies(name, f, copies, ran.user)
-    program.watch = ReadWatch(ran, program.found(), f, taken.statics)
+    program.watch = ReadWatch(ran, program.captured_tensors(), f, taken.statics)
     return program
 
 
 class _TracedArgument:
-    """A tensor among the arguments: the place that it comes from, and what f has in hand."""
+    """A tensor among the arguments: its source, and the staged tensor that f gets."""
 
     def __init__(self, capture: Capture, position: int, x, tracking: str):
         self.place = capture.enter(aval_of(x), TensorArgument, position)
@@ -103,7 +103,7 @@ class _TracedArgument:
 
 
 def _before(leaf: Leaf, staged: Staged, outside: Node) -> Node:
-    """What a computed argument comes with: it is no leaf to the function, as it is none outside."""
+    """The node of a computed argument: as outside, it is not a leaf for the function."""
     row = TABLE["alias"]
     node = record(row, staged, (leaf,), values_to_save(row, (leaf,), staged, [staged], ()), ())
     node.code, node.lasti = outside.code, outside.lasti
@@ -111,7 +111,7 @@ def _before(leaf: Leaf, staged: Staged, outside: Node) -> Node:
 
 
 def _enter_arguments(
-    capture: Capture, taken: Taken, exact: bool
+    capture: Capture, taken: CallArguments, exact: bool
 ) -> tuple[list, list[_TracedArgument]]:
     """The leaves of the arguments as f gets them."""
     tensors, numbers = iter(taken.call.tensors), 0
@@ -129,7 +129,7 @@ def _enter_arguments(
         else:
             leaves.append(static)
     for a, x in zip(arguments, taken.call.tensors, strict=True):
-        if x._node.__class__ is Severed:  # marked last: its leaves may be what it depends on
+        if x._node.__class__ is Severed:  # marked last: it may depend on leaves of other arguments
             a.tensor._node = mark_argument(capture, a.place.position, x._node)
     return leaves, arguments
 
@@ -140,7 +140,7 @@ class _Outputs:
     def __init__(self, capture: Capture):
         self.graph, self.index_of = capture.graph, capture.index_of
         self.donated: dict[int, int] = {}  # positions of outputs to those of inputs
-        self.tracked: dict[int, Any] = {}  # results that are being differentiated, by position
+        self.tracked: dict[int, Any] = {}  # differentiated results, by position
 
     def position(self, staged: Staged) -> int:
         self.graph.outputs.append(self.index_of(staged))
@@ -150,12 +150,14 @@ class _Outputs:
 def _finish(
     capture: Capture, box: list, arguments: list[_TracedArgument], copies: ContainerCopies
 ) -> Variant:
-    outputs, fresh, given = _Outputs(capture), FreshObjects(box, capture.raws), copies.unchanged()
+    outputs, fresh = _Outputs(capture), FreshObjects(box, capture.raws)
+    given = copies.find_unchanged()
     leaves, structure = flatten(capture.name, box[0], capture.makes, fresh, given)
     which, leaves = _each_once(leaves)
     objects = _objects(capture, leaves, fresh, given)
     made = [
-        objects.get(id(leaf)) or _return_leaf(capture, outputs, leaf, arguments) for leaf in leaves
+        objects.get(id(leaf)) or _returned_leaf(capture, outputs, leaf, arguments)
+        for leaf in leaves
     ]
     writes = _changed_places(capture, outputs)
     writes += _changed_arguments(capture, outputs, arguments)
@@ -183,7 +185,7 @@ def _finish(
 
 
 def _overwritten(capture: Capture, kept: list[tuple[str, int]]) -> str | None:
-    """What the pull-back needs, and a call writes into; None if there is no such thing."""
+    """The label of a value that the pull-back needs and a call overwrites; None without one."""
     for p in [capture.places[k] for kind, k in kept if kind == "input"]:
         if p.donated or (isinstance(p, TensorArgument) and p.changed and not p.rebinds):
             return p.label
@@ -191,7 +193,7 @@ def _overwritten(capture: Capture, kept: list[tuple[str, int]]) -> str | None:
 
 
 def _each_once(leaves: list) -> tuple[list[int], list]:
-    """Where each leaf is among those that differ: an object that is returned twice is one."""
+    """The position of each leaf among the distinct leaves, and these."""
     known: dict[int, int] = {}
     which, once = [], []
     for x in leaves:
@@ -204,8 +206,8 @@ def _each_once(leaves: list) -> tuple[list[int], list]:
 
 def _objects(
     capture: Capture, leaves: list, made: FreshObjects, given: dict[int, int]
-) -> dict[int, Returned]:
-    """By identity, the leaves that are the caller's containers, and those that are copied."""
+) -> dict[int, ReturnedLeaf]:
+    """By identity, the leaves that are the caller's containers, and the objects to copy."""
     own = [x for x in leaves if x.__class__ not in TENSORS and id(x) in made.fresh]
     own = [x for x in own if not (type(x) is Host or isgenerator(x) or iscoroutine(x))]
     own = [x for x in own if not hasattr(x.__class__, "parts")]
@@ -214,10 +216,10 @@ def _objects(
     return returned | {k: returned_container(at) for k, at in given.items()}
 
 
-def _return_leaf(
+def _returned_leaf(
     capture: Capture, outputs: _Outputs, x, arguments: list[_TracedArgument]
-) -> Returned:
-    """How a leaf of the function's result is made at each call."""
+) -> ReturnedLeaf:
+    """How each call makes a leaf of the function's result."""
     if type(x) is Host:
         return returned_number(x.read)
     if x.__class__ not in TENSORS:
@@ -231,8 +233,8 @@ def _return_leaf(
     for a in arguments:
         if x is a.tensor:
             return returned_argument(a.place)
-    if x.__class__ in GROUND and capture.found(x):
-        capture.of(x)  # it is read, and checked, at each call
+    if x.__class__ in GROUND and capture.is_captured(x):
+        capture.of(x)  # it becomes an input, compared at each call
         return returned_object(x)
     x = capture.of(x)
     if x._data.__class__ is not Staged:
@@ -243,16 +245,16 @@ def _return_leaf(
     if x._data.staging is not capture:
         raise leak_error(x._data)
     position = outputs.position(x._data)
-    node = _free_node(x._node) or x._node
+    node = _find_freed(x._node) or x._node
     if isinstance(node, Leaf) or (isinstance(node, Node) and node.parents is not None):
         outputs.tracked[position] = x
         node = None
-    # A graph that a backward pass has freed says so again.
+    # With the node of a freed graph, a second backward pass raises the same error as in eager mode.
     return returned_tensor(position, node)
 
 
-def _free_node(node) -> Node | None:
-    """A node of a graph that a backward pass has freed, so that another one cannot be."""
+def _find_freed(node) -> Node | None:
+    """A node whose graph a backward pass in the function has freed; None if there is none."""
     seen, waiting = set(), [node]
     while waiting:
         n = waiting.pop()
@@ -267,11 +269,11 @@ def _free_node(node) -> Node | None:
 
 def _returned_map(
     capture: Capture, outputs: _Outputs, x, arguments: list[_TracedArgument]
-) -> Returned:
-    """A `GradientMap`, whose ids of arguments are those of each call's."""
+) -> ReturnedLeaf:
+    """A `GradientMap`, with the ids of each call's arguments."""
     ids, gradients, make = x.parts()
     tracked = len(outputs.tracked)
-    parts = [_return_leaf(capture, outputs, g, arguments) for g in gradients]
+    parts = [_returned_leaf(capture, outputs, g, arguments) for g in gradients]
     if len(outputs.tracked) != tracked:
         raise errors.StagingError(
             f"compile: {capture.name} returns a GradientMap whose gradients can be differentiated; "
@@ -283,7 +285,7 @@ def _returned_map(
         keys = [call.tensors[places[k]].id if k in places else k for k in ids]
         return make(keys, [p.get(call, raws) for p in parts])
 
-    return Returned(get)
+    return ReturnedLeaf(get)
 
 
 def _changed_places(capture: Capture, outputs: _Outputs) -> list:
@@ -331,7 +333,7 @@ def _changed_arguments(
 
 
 def _mark(now: Now, position: int, mark: Severed) -> None:
-    """What an argument was given is computed from a gradient without its graph."""
+    """Mark an argument whose new value depends on a severed gradient."""
     now.call.tensors[position]._node = at_call(mark, now.call)
 
 
@@ -339,17 +341,17 @@ def _retain_gradient(now: Now, position: int) -> None:
     now.call.tensors[position].retain_grad()
 
 
-def _changed_gradients(capture: Capture, outputs: _Outputs) -> list[Replaced]:
-    """What becomes of the `.grad` of captured leaves and of arguments."""
+def _changed_gradients(capture: Capture, outputs: _Outputs) -> list[ReplacedGradient]:
+    """The `.grad`s of captured leaves and arguments that the function replaces or clears."""
     replaced = []
     for leaf, (place, gradient) in capture.gradients.items():
-        find = capture.found_at(leaf)
+        find = capture.leaf_finder(leaf)
         if gradient is None:
             capture.after.append(partial(_forget_gradient, find, capture.now))
         elif place is None or gradient._data is not place.entered:
             owner = None if leaf in capture.leaves else leaf.tensor()
             position = outputs.position(gradient._data)
-            replaced.append(Replaced(position, owner, find, gradient_node(gradient)))
+            replaced.append(ReplacedGradient(position, owner, find, gradient_node(gradient)))
     return replaced
 
 

@@ -1,4 +1,4 @@
-"""One variant of a compiled function: its graph, what goes into it, and where its results go."""
+"""One variant of a compiled function: its graph, the sources of its inputs, its results."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ from ..target import Executable, Target
 from ..timing import time_stages
 from .arguments import is_flat
 from .derivative import Derivative
-from .draws import Reserved
+from .draws import ReservedDraws
 from .fresh import Original
-from .gradient_buffers import GradientBuffers, Replaced
+from .gradient_buffers import GradientBuffers, ReplacedGradient
 from .guards import Guard, hooks_of
 from .inputs import (
     Call,
@@ -38,7 +38,7 @@ from .inputs import (
 )
 from .reachable.watch import ReadWatch
 from .records import BoundTensors
-from .results import Build, Opened
+from .results import Build, OpenedTree
 from .severed import at_call
 
 Write = Callable[[Call, np.ndarray], None]
@@ -47,16 +47,16 @@ _owner = BACKENDS[np.ndarray].owner
 
 
 def alone(leaves: list[Any]) -> Any:
-    """A result that is one leaf."""
+    """The only leaf of a result."""
     return leaves[0]
 
 
-def rebuilder(structure: optree.PyTreeSpec | Opened, which: list[int]) -> Build:
-    """What makes a tree of this structure of its leaves; the common ones without a walk.
+def rebuilder(structure: optree.PyTreeSpec | OpenedTree, which: list[int]) -> Build:
+    """A function that builds a tree of this structure from its leaves; fast for common ones.
 
-    which  where each leaf is among those that are given, each once
+    which  the position of each leaf among the distinct leaves
     """
-    if which != list(range(len(which))) or isinstance(structure, Opened):
+    if which != list(range(len(which))) or isinstance(structure, OpenedTree):
         return lambda made: structure.unflatten([made[k] for k in which])
     if structure.is_leaf():
         return alone
@@ -66,10 +66,10 @@ def rebuilder(structure: optree.PyTreeSpec | Opened, which: list[int]) -> Build:
 
 
 @dataclass(frozen=True)
-class Returned:
+class ReturnedLeaf:
     """How one leaf of the function's result is made: `get(call, raws)`.
 
-    position  among the outputs, of a tensor that the program computes
+    position  among the outputs, if the program computes it; else None
     """
 
     get: Callable[[Call, list[np.ndarray]], Any]
@@ -78,7 +78,7 @@ class Returned:
 
 @dataclass(slots=True)
 class _CallEnding:
-    """What follows the native code of a call."""
+    """The end of a call, after its native code."""
 
     program: "Variant"
     call: Call
@@ -94,51 +94,51 @@ class _CallEnding:
 
 @dataclass(slots=True)
 class _KeeperArrays:
-    """Arrays of one keeper's, which are read again when he has counted on."""
+    """The arrays of one keeper, read again when its `readings` has changed."""
 
     keeper: Keeper
     slots: list[tuple[int, Callable[[], np.ndarray]]]
-    seen: int = 0
+    last: int = 0  # `readings` at the last read
 
     def read(self, values: list[np.ndarray]) -> None:
-        if self.keeper.readings != self.seen:
+        if self.keeper.readings != self.last:
             for k, get in self.slots:
                 values[k] = get()
-            self.seen = self.keeper.readings
+            self.last = self.keeper.readings
 
 
 @dataclass
 class Variant:
-    """What is run for calls of one kind.
+    """The program for calls of one kind.
 
-    places   where each input of the graph comes from
-    writes   (position among the outputs, what takes it over) for every place that is changed
-    replaced the gradients that are others after a call
-    donated  positions of outputs to those of the inputs whose memory they are written into
-    leaves   how the leaves of the result are made, and `rebuild` makes the result of them
-    guards   what must hold for the program to be right
-    preparing  what reads the numbers of each call, before it is compared with the guards
-    before   what is done before each call that fits, and `after` after one that succeeded
-    now      the call that is under way
-    same     arguments, by position, that the function finds by itself as well
-    watch    the Python values that it is built on
-    target   the machine that it is compiled for
-    once     why it is good for the call that it was made at only, if it is
+    places     the source of each input of the graph
+    writes     (position among the outputs, function that writes it back) of every changed source
+    replaced   the gradients that a call replaces
+    donated    from positions of outputs to those of the inputs whose memory they take
+    leaves     how the leaves of the result are made; `rebuild` builds the result from them
+    guards     what must hold for the program to be right
+    preparing  functions that read the host scalars of a call, before guards compare them
+    before     functions to call before each call that matches; `after` after one that succeeded
+    now        the current call
+    same       arguments, by position, that are captured as well
+    watch      the reachable state that it depends on
+    target     the machine that it is compiled for
+    once       why it is right for its first call only; "" if it is right for others
     """
 
     graph: Graph
     places: list[InputSource]
     writes: list[tuple[int, Write]]
-    replaced: list[Replaced]
+    replaced: list[ReplacedGradient]
     donated: dict[int, int]
-    leaves: list[Returned]
+    leaves: list[ReturnedLeaf]
     rebuild: Build
     guards: list[Guard]
     preparing: list[Callable[[], None]]
     before: list[Callable[[], None]]
     after: list[Callable[[], None]]
     now: Now
-    watch: ReadWatch = field(init=False)  # set when it is known which tensors it reads
+    watch: ReadWatch = field(init=False)  # set after the trace, which finds the captured tensors
     same: dict[int, Tensor] = field(default_factory=dict)
     derivative: Derivative | None = None
     once: str = ""
@@ -147,11 +147,11 @@ class Variant:
     def __post_init__(self) -> None:
         placed = list(enumerate(self.places))
         self._captured = [(k, p) for k, p in placed if isinstance(p, Captured)]
-        self.times: dict[str, float] = {}  # seconds that its native code took, by stages
+        self.times: dict[str, float] = {}  # seconds of compiling, by stage
         self._bound = BoundTensors([p.tensor for _, p in self._captured])
         self._hooks = [hooks_of(p.tensor._node) for _, p in self._captured]
-        self._owners: set[int] = set()  # of the memory that calls write into
-        self._stamp: Callable[[], None]  # notes that they do
+        self._owners: set[int] = set()  # the owners of memory that calls overwrite
+        self._stamp: Callable[[], None]  # marks that memory as overwritten
         self._values: list[Any] = [None] * len(self.places)
         self._arguments = [(k, p.position) for k, p in placed if isinstance(p, TensorArgument)]
         slots = [(k, p) for k, p in placed if isinstance(p, StateArray)]
@@ -175,7 +175,7 @@ class Variant:
 
     @cached_property
     def executable(self) -> Executable:
-        """The native code, made when it is first asked for."""
+        """The native code, compiled at first use."""
         with time_stages() as self.times:
             return build(self.graph, self.donated, self.target)
 
@@ -184,25 +184,25 @@ class Variant:
         return GradientBuffers(self.replaced, self.executable) if self.replaced else None
 
     def begin(self, call: Call) -> None:
-        """Compile it, and take hold of what the first call reads."""
+        """Compile, and bind the objects that the first call reads."""
         _ = self.executable
         self.prepare(call)
         self.renew(call)
 
-    def found(self) -> list[Tensor]:
-        """The tensors that the function found by itself."""
+    def captured_tensors(self) -> list[Tensor]:
+        """The captured tensors, also those that are arguments."""
         return [*[p.tensor for _, p in self._captured], *self.same.values()]
 
-    # Whether it fits
+    # Whether it matches
 
     def prepare(self, call: Call) -> None:
-        """Read what a call comes with, for the guards to compare and the program to use."""
+        """Read the host scalars of a call, for the guards to compare and the program to use."""
         self.now.call = call
         for read in self.preparing:
             read()
 
     def matches(self, call: Call) -> bool:
-        """Whether a call that was prepared finds what the last one found: nothing is changed."""
+        """Whether everything is as at the last call; only compares, after `prepare`."""
         if not (self._bound.matches() and self.watch.matches(call.objects)):
             return False
         for decide, value in self._decisions:
@@ -211,18 +211,18 @@ class Variant:
         return not (self._changes or self.same) or self._overlap_with_arguments(call) is None
 
     def renew(self, call: Call) -> str | None:
-        """Take hold of other objects that are alike; why the program does not fit, if so."""
+        """Bind other objects with equal contents; a text that says why if they do not match."""
         why = None if self._bound.matches() else self._bind()
         why = why or self.watch.renew(call.objects)
         if why is not None:
             return why
         for g in self.guards:
             if not g.matches():
-                return g.broken()
+                return g.describe_change()
         return self._overlap_with_arguments(call)
 
     def _overlap_with_arguments(self, call: Call) -> str | None:
-        """Whether arguments are other found tensors than before, or meet what is changed."""
+        """Why the arguments do not match the captured tensors; raises for shared changed memory."""
         for position, tensor in self.same.items():
             if call.tensors[position] is not tensor:
                 return f"whether argument {position} is a tensor that the function finds by itself"
@@ -249,7 +249,7 @@ class Variant:
                 )
 
     def _refuse_overlaps(self, call: Call) -> None:
-        """Refuse arguments in memory that is written into."""
+        """Refuse arguments and captured tensors that share memory which a call overwrites."""
         given = [(f"argument {k}", t) for k, t in enumerate(call.tensors)]
         found = [(p.label, p.tensor) for _, p in self._captured]
         changed = [(p.label, p.tensor) for _, p in self._captured if p.donated]
@@ -260,7 +260,7 @@ class Variant:
                     raise _shared_memory_error(label, name)
 
     def _bind(self) -> str | None:
-        """Take hold of the memory of captured tensors, if they are what they were."""
+        """Bind the memory of captured tensors; a text that says why if they do not match."""
         for (_, p), hooks in zip(self._captured, self._hooks, strict=True):
             if p.tensor._node is not p.entered_node:
                 return f"whether a gradient is wanted of {p.label}"
@@ -275,7 +275,7 @@ class Variant:
         return None
 
     def _own_memory(self) -> None:
-        """Memory that is written into must be writable, and nobody else's among the inputs."""
+        """Make overwritten memory writable; refuse it if another captured tensor shares it."""
         numpy_ = BACKENDS[np.ndarray]
         changed = [p for _, p in self._captured if p.donated]
         for p in changed:
@@ -283,10 +283,10 @@ class Variant:
                 p.tensor._data = numpy_.copy(p.tensor._data)
         self._owners = {versions.watch_memory(p.tensor._data) for p in changed}
         self._stamp = versions.Shared(self._owners).stamp
-        seen = {id(p): numpy_.owner(p.tensor._data) for _, p in self._captured}
+        owners = {id(p): numpy_.owner(p.tensor._data) for _, p in self._captured}
         for p in changed:
             for _, other in self._captured:
-                if other is not p and seen[id(other)] == seen[id(p)]:
+                if other is not p and owners[id(other)] == owners[id(p)]:
                     if np.shares_memory(p.tensor._data, other.tensor._data):
                         raise _shared_memory_error(p.label, other.label)
 
@@ -295,29 +295,29 @@ class Variant:
     def __call__(self, call: Call) -> Any:
         if not self._words:
             return self._call(call, self._gather_inputs)
-        reserved = Reserved(self._words)
+        reserved = ReservedDraws(self._words)
 
-        def gathered(call: Call) -> list[np.ndarray]:
+        def gather(call: Call) -> list[np.ndarray]:
             values = self._gather_inputs(call)
             reserved.end()
             return values
 
         try:
-            return self._call(call, gathered)
+            return self._call(call, gather)
         except BaseException:
             reserved.give_back()
             raise
 
-    def _call(self, call: Call, gathered: Callable[[Call], list[np.ndarray]]) -> Any:
+    def _call(self, call: Call, gather: Callable[[Call], list[np.ndarray]]) -> Any:
         for begin in self.before:
             begin()
-        values, gradients, run = gathered(call), self._gradients, self.executable
+        values, gradients, run = gather(call), self._gradients, self.executable
         room = None if gradients is None else gradients.room()
         ending = _CallEnding(self, call, values, room)
         return run.run(values, room, ending) if self._changes else ending.finish(run.run(values))
 
     def finish(self, call: Call, values: list[np.ndarray], raws: list[np.ndarray]) -> Any:
-        """Take over what native code made; it may be done twice."""
+        """Write the outputs back and build the result; may run twice."""
         self.now.call, gradients = call, self._gradients
         if self.executable.copies:
             self._bring_back(call, values, raws)
@@ -333,21 +333,21 @@ class Variant:
         return self.rebuild(leaves)
 
     def stop(self, room: list[np.ndarray] | None, task: int) -> None:
-        """A signal's handler has ended a call behind this task."""
+        """Clean up after a signal handler ended a call after this task."""
         if self._gradients is not None and room is not None:
             self._gradients.forget(room, task)
 
     def _bring_back(self, call: Call, values: list[np.ndarray], raws: list[np.ndarray]) -> None:
-        """Write what is in copies of donated memory where it belongs."""
+        """Write outputs back where the executable copied donated memory."""
         for position, write in self.writes:
             k = self.donated.get(position)
             if k is not None and raws[position] is not values[k]:
                 write(call, raws[position])
 
     def direct(self) -> Callable[[list[np.ndarray]], Any] | None:
-        """From the arguments' arrays to the result, where nothing else has a part in a call.
+        """A function from the arguments' arrays to the result; None if a call does more than that.
 
-        Tensors that the function found have: for others than at the last call it gives None.
+        The function gives None where captured tensors or the reachable state have changed.
         """
         computed = [leaf.position for leaf in self.leaves if leaf.position is not None]
         plain = len(self._arguments) + len(self._captured) == len(self.places)
@@ -375,7 +375,7 @@ class Variant:
         return one if computed == [0] and rebuild is alone else several
 
     def _beside_found(self, run: Callable, built: Callable) -> Callable[[list[np.ndarray]], Any]:
-        """From the arguments' arrays to the result, if what was found is what it was."""
+        """The same for a program with captured tensors."""
         arguments, watch, bound = self._arguments, self.watch, self._bound
 
         def call(raws: list[np.ndarray]):
@@ -389,7 +389,7 @@ class Variant:
         return call
 
     def _gather_inputs(self, call: Call) -> list[np.ndarray]:
-        """The inputs' arrays; those that are written into are marked as overwritten now."""
+        """Gather the inputs' arrays; mark the memory that the call overwrites."""
         for kept in self._kept:
             kept.read(self._values)
         values = self._values.copy()
@@ -404,7 +404,7 @@ class Variant:
         return values
 
     def _results(self, leaves: list) -> dict[int, Any]:
-        """The tensors that were computed, by their position among the outputs."""
+        """The computed tensors of the result, by position among the outputs."""
         return {
             r.position: t
             for r, t in zip(self.leaves, leaves, strict=True)
@@ -419,35 +419,35 @@ def _shared_memory_error(changed: str, other: str) -> errors.StagingError:
     )
 
 
-def returned_tensor(position: int, node: Node | Leaf | Severed | None) -> Returned:
-    """A result that the program computes; from severed gradients, it has the marks of a call's."""
+def returned_tensor(position: int, node: Node | Leaf | Severed | None) -> ReturnedLeaf:
+    """A computed result; one that depends on severed gradients gets the marks of each call."""
     if isinstance(node, Severed) and node.asks:
-        return Returned(lambda call, raws: wrap(raws[position], at_call(node, call)), position)
-    return Returned(lambda call, raws: wrap(raws[position], node), position)
+        return ReturnedLeaf(lambda call, raws: wrap(raws[position], at_call(node, call)), position)
+    return ReturnedLeaf(lambda call, raws: wrap(raws[position], node), position)
 
 
-def returned_argument(place: TensorArgument) -> Returned:
-    """An argument that the function gives back."""
-    return Returned(lambda call, raws: call.tensors[place.position])
+def returned_argument(place: TensorArgument) -> ReturnedLeaf:
+    """An argument that the function returns."""
+    return ReturnedLeaf(lambda call, raws: call.tensors[place.position])
 
 
-def returned_container(position: int) -> Returned:
-    """A container among the arguments that the function gives back."""
-    return Returned(lambda call, raws: call.containers[position])
+def returned_container(position: int) -> ReturnedLeaf:
+    """A container among the arguments that the function returns."""
+    return ReturnedLeaf(lambda call, raws: call.containers[position])
 
 
-def returned_copy(original: Original, position: int) -> Returned:
-    """An object that the function has made, anew at each call."""
-    return Returned(lambda call, raws: original.take(call, position))
+def returned_copy(original: Original, position: int) -> ReturnedLeaf:
+    """An object that the function has created: a new copy at each call."""
+    return ReturnedLeaf(lambda call, raws: original.take(call, position))
 
 
-def returned_object(x: object) -> Returned:
-    """Something that is the same at each call; arrays are copied, as somebody may write there."""
+def returned_object(x: object) -> ReturnedLeaf:
+    """The same object at each call; arrays are copied, as the caller may write to them."""
     if isinstance(x, np.ndarray):
-        return Returned(lambda call, raws: x.copy())
-    return Returned(lambda call, raws: x)
+        return ReturnedLeaf(lambda call, raws: x.copy())
+    return ReturnedLeaf(lambda call, raws: x)
 
 
-def returned_number(read: Callable[[], Any]) -> Returned:
-    """A number that Python computes."""
-    return Returned(lambda call, raws: read())
+def returned_number(read: Callable[[], Any]) -> ReturnedLeaf:
+    """A host scalar that the function returns."""
+    return ReturnedLeaf(lambda call, raws: read())

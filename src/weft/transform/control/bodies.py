@@ -46,8 +46,8 @@ class _Inside:
     def __getattr__(self, name: str):
         return getattr(self._outside, name)
 
-    def lifted(self, args) -> list:
-        return [self._value(a) for a in self._outside.lifted(args)]
+    def lift_arguments(self, args) -> list:
+        return [self._value(a) for a in self._outside.lift_arguments(args)]
 
     def _value(self, a):
         if a.__class__ in TENSORS:

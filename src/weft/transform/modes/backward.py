@@ -149,7 +149,7 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
             if leaf.requested:
                 leaf.add(wrap(raw, made))
             elif staging is not None:
-                staging.ended(leaf)
+                staging.check_unrequested_leaf(leaf)
     if mark is not None:
         mark.of = tuple(grads)
     return GradientMap(grads, call)

@@ -68,7 +68,7 @@ def tensor(what: str, leaf: Any, fix: str = "") -> Tensor:
     if leaf.__class__ in TENSORS:
         return as_seen_by_trace(leaf)
     if hasattr(leaf, "staging"):  # a number of each call of a function that is being compiled
-        return leaf.staging.lifted([leaf])[0]
+        return leaf.staging.lift_arguments([leaf])[0]
     try:
         return asarray(leaf)
     except (errors.WeftError, TypeError):

@@ -1,5 +1,5 @@
-"""What Python values a trace has read, and noticing before each call whether they are the same.
+"""Reachable state: the Python values that a trace could read, compared before each call.
 
-`frames` sees which functions run while a function is traced, `bytecode` says what their code can
-name, `walk` goes over everything that can be reached by those names, and `watch` compares.
+`frames` records which functions run during a trace, `bytecode` finds the names in their code,
+`walk` visits everything that those names can reach, and `watch` compares.
 """

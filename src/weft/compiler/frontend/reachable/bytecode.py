@@ -1,4 +1,4 @@
-"""What a code object can name: globals, attributes, modules that it imports."""
+"""The names in a code object: globals, attributes, modules that it imports."""
 
 from dataclasses import dataclass
 from dis import Instruction, get_instructions, hasjabs, hasjrel, stack_effect
@@ -13,9 +13,9 @@ _ATTRIBUTES = frozenset(
 _JUMPS = frozenset(hasjrel + hasjabs)
 _OTHER_CALLS = frozenset(("KW_NAMES", "CALL_KW", "CALL_FUNCTION_EX"))
 _BY_NAME = frozenset(("getattr", "hasattr"))  # functions whose second argument is a name
-# What gives attributes by names that are not in the code.
+# Names that read attributes whose names may not be in the code.
 _DYNAMIC = frozenset(("vars", "dir", "__dict__", "__getattribute__", "attrgetter", "methodcaller"))
-DYNAMIC = (getattr, hasattr, vars, dir, attrgetter, methodcaller)  # under whatever name
+DYNAMIC = (getattr, hasattr, vars, dir, attrgetter, methodcaller)  # under any name
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Named:
     """The names in a code object.
 
     globals     variables of the module
-    attributes  attributes, of whatever object
+    attributes  attributes, of any object
     stores      attributes that it assigns or deletes
     modules     modules that are imported when it runs
-    dynamic     whether it can also read attributes by names that are not in it
+    dynamic     whether it can also read attributes by computed names
     """
 
     globals: frozenset[str]
@@ -40,7 +40,7 @@ _known: WeakKeyDictionary[CodeType, Named] = WeakKeyDictionary()
 
 
 def find_names(code: CodeType) -> Named:
-    """What a code object can name; functions inside of it are codes of their own."""
+    """The names in a code object, without those of functions defined inside it."""
     found = _known.get(code)
     if found is None:
         found = _known[code] = _read(list(get_instructions(code)))
@@ -79,10 +79,11 @@ def _is_pattern(instructions: list[Instruction], k: int) -> bool:
 
 
 def _second_argument(instructions: list[Instruction], k: int) -> str | None:
-    """The constant string that a call of the global at k gets as its second argument, if it is one.
+    """The second argument of a call of the global at k, if it is a constant string; else None.
 
-    The stack is followed from the callee on: the second argument begins with the instruction that
-    puts a second value above it, and is a constant if that loads one and none works on it.
+    The stack depth is followed from the callee on: the second argument begins with the instruction
+    that pushes a second value above it. It is a constant if that instruction loads one and no other
+    changes it.
     """
     depth = 0  # values above the callee
     second = None

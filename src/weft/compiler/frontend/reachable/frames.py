@@ -1,7 +1,7 @@
-"""Which functions run while a function is traced, and whether they look at the world outside.
+"""The functions that run during a trace, and whether they read the outside world.
 
-A profile function sees every call. Code of the user's is kept with its globals; of the
-code of libraries only the names count, since it may read objects of the user's.
+A profile function is called at every call. User code is recorded with its globals; of library code
+only the names are recorded, since it may read objects of the user.
 """
 
 import gc
@@ -21,17 +21,17 @@ from ....core.settings import current
 from .bytecode import find_names
 from .profile import Calls
 
-User = tuple[CodeType, dict[str, Any]]  # a code of the user's with its globals
+User = tuple[CodeType, dict[str, Any]]  # a code object of the user with its globals
 PACKAGE = str(Path(__file__).parents[3])
 _NEEDED = tuple(f"-packages/{name}/" for name in ("optree", "ml_dtypes", "llvmlite"))
 
-# Installed packages are read when their functions run; their modules and classes do not change.
+# Code of installed packages is recorded when it runs; their modules and classes do not change.
 USER, INSTALLED, LIBRARY, OWN = "user", "installed", "library", "own"
 _owners: dict[str, str] = {}  # by file
 
 
 def owner(filename: str) -> str:
-    """Whose a source file is: the user's, an installed package's, a library's, or our own."""
+    """The owner of a source file: USER, INSTALLED, LIBRARY, or OWN (Weft)."""
     found = _owners.get(filename)
     if found is None:
         if filename.startswith(PACKAGE):
@@ -47,38 +47,38 @@ def owner(filename: str) -> str:
 
 
 def owner_of_code(code: CodeType, variables: dict[str, Any]) -> str:
-    """Whose a code with these globals is; what `dataclass` writes belongs to the module's file."""
+    """The owner of a code object; generated code (`dataclass`) belongs to its globals' file."""
     filename = code.co_filename
     written = filename.startswith("<") and not filename.startswith("<frozen")
     return owner(variables.get("__file__") or filename if written else filename)
 
 
-class Ran:
-    """What ran: codes of the user's with their globals, and the names in other people's codes.
+class RanCode:
+    """The code that ran: the user's with its globals, and the names in library code.
 
-    changes  whether places count that are only assigned to
+    changes  whether places that are only assigned to are recorded, too
     """
 
     changes = False
-    dynamic: bool  # whether attributes are read by names that no code holds
-    asks_types: bool  # whether `type` is named, which sees through stand-ins
+    dynamic: bool  # whether attributes are read by computed names
+    asks_types: bool  # whether `type` is named, which tells host scalars from numbers
 
     def __init__(self):
         self.user: list[User] = []
-        self.codes: dict[int, CodeType] = {}  # all, by identity
+        self.codes: dict[int, CodeType] = {}  # all code objects, by identity
         self.library: set[str] = set()  # names in the code of libraries
         self.dynamic = self.asks_types = False
         self.calls: Calls | None = None
         self._equal: set[CodeType] | None = None
 
     def note(self, frame: FrameType) -> bool:
-        """A code that is met; whether it is kept."""
+        """Record the code of a frame; whether it was recorded."""
         code = frame.f_code
         if id(code) in self.codes:
             return True
         whose = owner_of_code(code, frame.f_globals)
         if whose != OWN and (_is_importing(frame) or current.get().staging is None):
-            return False  # a custom operation is tried, which is called as it is at each call
+            return False  # an import, or a trial of a custom operation, which each call runs itself
         if whose in (USER, INSTALLED):
             self.user.append((code, frame.f_globals))
             self.dynamic = self.dynamic or find_names(code).dynamic
@@ -89,11 +89,11 @@ class Ran:
         return True
 
     def position(self) -> tuple[int, int]:
-        """How much has run so far."""
+        """How much is recorded so far."""
         return len(self.user), len(self.codes)
 
     def return_to(self, position: tuple[int, int]) -> None:
-        """Forget what has run since."""
+        """Forget what was recorded since."""
         del self.user[position[0] :]
         for key in list(self.codes)[position[1] :]:
             del self.codes[key]
@@ -101,14 +101,14 @@ class Ran:
             self.calls.forget()
 
     def note_function(self, f: FunctionType) -> None:
-        """A function of the user's that a walk has come to."""
+        """Called for each function of the user that a walk visits."""
 
-    def met(self, code: CodeType) -> bool:
-        """Whether this very code has run."""
+    def has_run(self, code: CodeType) -> bool:
+        """Whether this code object has run."""
         return id(code) in self.codes
 
     def __contains__(self, code: CodeType) -> bool:
-        """Whether a code has run, or an equal one: a notebook's cell that was run again."""
+        """Whether a code object or an equal one has run: a notebook cell may be run again."""
         if id(code) in self.codes:
             return True
         if self._equal is None:
@@ -116,8 +116,8 @@ class Ran:
         return code in self._equal
 
 
-class MayRun(Ran):
-    """What may run: every function of the user's that a walk comes to."""
+class MayRun(RanCode):
+    """The code that may run: every function of the user that a walk visits."""
 
     changes = True
 
@@ -128,14 +128,14 @@ class MayRun(Ran):
                 self.codes[id(c)] = c
                 self.user.append((c, f.__globals__))
 
-    def met(self, code: CodeType) -> bool:
+    def has_run(self, code: CodeType) -> bool:
         return True
 
-    __contains__ = met
+    __contains__ = has_run
 
 
 def _inside(code: CodeType) -> Iterator[CodeType]:
-    """The codes of functions that are made in a function."""
+    """The code objects of functions defined inside a function."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield constant
@@ -143,14 +143,14 @@ def _inside(code: CodeType) -> Iterator[CodeType]:
 
 
 class _Watcher:
-    """Notes what runs, and the first look at the world."""
+    """Records the code that runs, and the first read of the outside world."""
 
     def __init__(self, name: str):
-        self.name, self.ran = name, Ran()
+        self.name, self.ran = name, RanCode()
         self.refused: errors.StagingError | None = None
 
     def __call__(self, frame: FrameType, function: Any = None) -> bool:
-        """A call; whether it needs no mention again."""
+        """Handle a call; whether further calls of the same function can be skipped."""
         if function is not None:
             if function.__name__ not in _WORLD:
                 return True
@@ -168,14 +168,14 @@ class _Watcher:
 
 
 @contextmanager
-def watched_frames(name: str) -> Iterator[Ran]:
-    """A block whose function calls are noted; `name` is the function that is being compiled."""
+def watch_frames(name: str) -> Iterator[RanCode]:
+    """A block whose function calls are recorded; `name` is that of the traced function."""
     watcher = _Watcher(name)
     calls = watcher.ran.calls = Calls(watcher)
     states, collects = _random_states(), gc.isenabled()
-    gc.disable()  # whose callbacks are other people's
+    gc.disable()  # its callbacks and finalisers are not part of the function
     try:
-        with calls.watched():
+        with calls.watch():
             yield watcher.ran
     finally:
         if collects:
@@ -186,9 +186,9 @@ def watched_frames(name: str) -> Iterator[Ran]:
         raise _draw_error(name)
 
 
-# The world outside: clocks, files, other people's random numbers
+# The outside world: clocks, files, random numbers that are not Weft's
 
-# Names of functions that read it, with the modules or classes that they are of.
+# Names of functions that read it, with their modules or classes.
 _WORLD = {
     **dict.fromkeys(
         (
@@ -212,7 +212,7 @@ _WORLD = {
     "_getframe": ("sys", "Python's frames"),
     "currentframe": ("inspect", "Python's frames"),
 }
-# Python code that runs when it is read: what that is, and by which name.
+# Code objects of Python functions that read it: what they read, and their names.
 _ASKING = {
     **{
         getattr(type(os.environ), method).__code__: ("the environment", "os.environ")
@@ -220,7 +220,7 @@ _ASKING = {
     },
     np.geterr.__code__: ("how NumPy treats errors", "np.geterr"),
 }
-# Modules of Python's that look there on their own account.
+# Modules of Python that read it for purposes of their own.
 _UNASKED = ("logging", "warnings", "linecache", "tokenize", "importlib", "traceback", "contextlib")
 _REMEDIES = {
     "the clock": "Read it outside, and pass a float",
@@ -235,7 +235,7 @@ _RANDOM = "Draw with wf.random or wf.randn, or draw outside and pass the numbers
 
 
 def _of_world(function) -> str | None:
-    """What of the world a built-in function with such a name reads, if it is that one."""
+    """What a built-in function with a name in `_WORLD` reads; None if it is another function."""
     module, what = _WORLD[function.__name__]
     home = getattr(function, "__module__", None) or type(function.__self__).__module__
     if isinstance(function.__self__, type):
@@ -244,7 +244,7 @@ def _of_world(function) -> str | None:
 
 
 def _refusal(name: str, frame: FrameType, what: str, function: str) -> errors.StagingError | None:
-    """The error for a call of the user's that reads the world; None if it is somebody else's."""
+    """The error for a call from user code that reads the outside world; None for other callers."""
     asking = _asking(frame)
     if asking is None:
         return None
@@ -257,7 +257,7 @@ def _refusal(name: str, frame: FrameType, what: str, function: str) -> errors.St
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether the frame runs because a module is imported, which happens once anyway."""
+    """Whether the frame runs during an import, which happens once anyway."""
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return True
@@ -266,7 +266,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _asking(frame: FrameType | None) -> FrameType | None:
-    """The user's frame that calls, through Python's own modules or not; None if Weft does."""
+    """The user's frame that calls, also through Python's own modules; None if Weft calls."""
     if _is_importing(frame):
         return None
     while frame is not None:
@@ -281,7 +281,7 @@ def _asking(frame: FrameType | None) -> FrameType | None:
 
 
 def _random_states() -> list:
-    """How far the streams of Python's and of NumPy's `random` are."""
+    """The states of Python's and of NumPy's `random`."""
     states: list = []
     if "random" in sys.modules:
         states.append(sys.modules["random"].getstate())

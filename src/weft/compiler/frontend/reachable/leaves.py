@@ -1,4 +1,4 @@
-"""Values without parts, as a walk compares them: numbers, strings, tensors, arrays."""
+"""Leaves of a walk, and how they are compared: numbers, strings, tensors, arrays."""
 
 import array
 import ctypes
@@ -23,7 +23,7 @@ from ....core.value import TENSORS, Value, aval_of
 
 LARGEST = 2**20  # bytes of an array whose contents are compared at each call
 
-# What never changes inside, and is the same if it is equal and of the same type.
+# Immutable types: two values are the same if they are equal and of the same type.
 _EQUAL = frozenset(
     (
         *(int, str, bytes, bool, type(None), type(...), type(NotImplemented), range, slice),
@@ -32,7 +32,7 @@ _EQUAL = frozenset(
         *(pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath),
     )
 )
-_FLOATS = (float, complex)  # 0.0 equals -0.0 and is another number, NaN is itself
+_FLOATS = (float, complex)  # 0.0 == -0.0, but they differ; a NaN equals itself here
 _BUFFERS = (
     *(bytearray, memoryview, array.array),
     *(ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array),
@@ -40,7 +40,7 @@ _BUFFERS = (
 
 
 class Facts(NamedTuple):
-    """What a program depends on in a tensor that it does not read."""
+    """The properties of a tensor that a program can depend on without reading its values."""
 
     kind: type
     shape: Shape
@@ -49,21 +49,21 @@ class Facts(NamedTuple):
     tracking: str
 
 
-class Seen(NamedTuple):
-    """A tensor that a program does not read, and which of them it is."""
+class UnreadTensor(NamedTuple):
+    """A tensor that a program does not read: its facts, and its number."""
 
     facts: Facts
     which: int
 
 
-class Found:
-    """A tensor that a program reads at each call: it must be this one."""
+class ReadTensor:
+    """A tensor that a program reads at each call: it is compared by identity."""
 
     def __init__(self, tensor: Value):
         self.tensor = tensor
 
     def __eq__(self, other: Any) -> bool:
-        return other.__class__ is Found and other.tensor is self.tensor
+        return other.__class__ is ReadTensor and other.tensor is self.tensor
 
     __hash__: ClassVar[None]  # type: ignore[assignment]  # as Python makes it beside __eq__
 
@@ -85,7 +85,7 @@ class Content(NamedTuple):
 
 
 def facts_of(tensor: Value) -> Facts:
-    """What a program can depend on without reading a tensor."""
+    """The facts of a tensor."""
     a, node = aval_of(tensor), tensor._node
     tracking = "" if node is None else node.__class__.__name__
     if isinstance(node, Leaf):
@@ -94,7 +94,7 @@ def facts_of(tensor: Value) -> Facts:
 
 
 def content_of(x: Any) -> Content:
-    """The contents of an array of numbers, of NumPy's or another library's."""
+    """The contents of an array of numbers, of NumPy or another library."""
     if isinstance(x, _BUFFERS):
         view = memoryview(x)
         return Content(type(x), tuple(view.shape or ()), view.format, view.tobytes())
@@ -103,7 +103,7 @@ def content_of(x: Any) -> Content:
 
 
 def is_array(x: object) -> bool:
-    """Whether it is compared by its contents."""
+    """Whether x is compared by its contents."""
     if isinstance(x, np.ndarray):
         return not x.dtype.hasobject
     return isinstance(x, _BUFFERS) or is_torch(x)
@@ -119,7 +119,7 @@ def is_large(x: Any) -> bool:
 
 
 def refuse_large(x: Any, label: str) -> None:
-    """Refuse such an array."""
+    """Raise for an array that is too large to be compared."""
     if is_large(x):
         raise errors.StagingError(
             f"compile: {label} is a {type(x).__name__} of {_bytes(x):,} bytes, which would have to "
@@ -129,7 +129,7 @@ def refuse_large(x: Any, label: str) -> None:
 
 
 def is_plain(x: object) -> bool:
-    """Whether x has no parts that could change, nor contents."""
+    """Whether x is immutable, without parts or contents to compare."""
     kind = type(x)
     return kind in _EQUAL or kind in _FLOATS or isinstance(x, np.generic | np.dtype | Enum)
 
@@ -147,20 +147,20 @@ def alike(a: Any, b: Any) -> bool:
         return a.dtype == b.dtype and a.tobytes() == b.tobytes()
     if isinstance(a, slice):
         return all(map(alike, *[(s.start, s.stop, s.step) for s in (a, b)]))
-    if kind in _EQUAL or isinstance(a, np.dtype) or kind in (Seen, Found, Content):
+    if kind in _EQUAL or isinstance(a, np.dtype) or kind in (UnreadTensor, ReadTensor, Content):
         return a == b
     return False
 
 
 def _same_member(a: Enum, b: Enum) -> bool:
-    """Whether two members are one, but for a class that was defined again."""
+    """Whether two members are the same, even if their class was defined again."""
     places = [(type(x).__module__, type(x).__qualname__, x.name) for x in (a, b)]
     return places[0] == places[1] and alike(a.value, b.value)
 
 
 def describe_leaf(x: Any) -> str:
-    """A leaf in words."""
-    if x.__class__ is Seen:
+    """A text for a leaf."""
+    if x.__class__ is UnreadTensor:
         a, _ = x
         return f"a tensor of {a.dtype}{list(a.shape)}" + f" ({a.tracking})" * bool(a.tracking)
     if isinstance(x, ModuleType | type) or callable(x):
@@ -169,5 +169,5 @@ def describe_leaf(x: Any) -> str:
 
 
 def is_tensor(x: object) -> bool:
-    """Whether x is a tensor of ours, at any level."""
+    """Whether x is a Weft tensor, at any level."""
     return x.__class__ in TENSORS

@@ -1,7 +1,7 @@
-"""Places and the objects that they held: whether each still holds that one.
+"""Links: places and the objects they held, and whether each place still holds its object.
 
-A link is looked at by identity, without running anybody's code. Dicts, lists, names and words of
-objects are compared by native code, a few nanoseconds each; the rest by Python.
+Links are compared by identity, without running user code. Dicts, lists, names and fields of objects
+are compared by native code, in a few nanoseconds each; the others by Python.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from .leaves import facts_of
 
 
 class Table(NamedTuple):
-    """The keys and values of a dict; `number` is that of the object whose dict it is.
+    """The keys and values of a dict; `number` is that of the object the dict belongs to.
 
-    names  the keys that count, of attributes; None: all
+    names  of a dict of attributes, the keys that are compared; None: all
     """
 
     held: dict[Any, Any]
@@ -27,7 +27,7 @@ class Table(NamedTuple):
 
 
 class Name(NamedTuple):
-    """A variable of a module, or an attribute of the object of that number."""
+    """A variable of a module, or an attribute of the object with this number."""
 
     held: dict[Any, Any]
     key: str
@@ -44,7 +44,7 @@ class ListElements(NamedTuple):
 
 
 class Word(NamedTuple):
-    """A pointer so many bytes into an object, and the place that it is to the user."""
+    """The pointer at an offset (bytes) in an object, and the place that it is for the user."""
 
     held: Any
     offset: int
@@ -53,8 +53,8 @@ class Word(NamedTuple):
     key: Any
 
 
-class Given(NamedTuple):
-    """What a function gives of the object of that number."""
+class ReadValue(NamedTuple):
+    """The value that a function reads from the object with this number."""
 
     read: Callable[[], Any]
     value: Any
@@ -65,13 +65,13 @@ class Given(NamedTuple):
 class Links:
     """Links between places and objects.
 
-    tables    a whole dict, in order; ANY for values that do not count
+    tables    a whole dict, in order; ANY for values that are not compared
     names     a key of a dict; MISSING if it is not there
     lists     the elements of a list
     words     a pointer in the memory of an object
-    contents  objects that a function gives
-    others    what a function gives, by equality: the contents of arrays
-    tensors   tensors that no program reads: [tensor, its array, its node, facts]
+    contents  objects that a function reads, by identity
+    others    values that a function reads, by equality: the contents of arrays
+    tensors   tensors that the program does not read: [tensor, its array, its node, facts]
     """
 
     def __init__(self):
@@ -79,20 +79,20 @@ class Links:
         self.names: list[Name] = []
         self.lists: list[ListElements] = []
         self.words: list[Word] = []
-        self.contents: list[Given] = []
-        self.others: list[Given] = []
+        self.contents: list[ReadValue] = []
+        self.others: list[ReadValue] = []
         self.tensors: list[list[Any]] = []
 
     @cached_property
     def match(self) -> Callable[[], bool]:
-        """Whether every place holds what it held, or an equal content."""
+        """A function: whether every place still holds its object, or equal contents."""
         places, contents = self._places(), self._contents_match
         if not (self.contents or self.others or self.tensors):
             return places
         return lambda: places() and contents()
 
     def _places(self) -> Callable[[], bool]:
-        """The native code that compares all but what functions give."""
+        """The native function that compares tables, names, lists and words."""
         records = Records()
         for t in self.tables:
             records.table(t.held, t.keys, t.values)
@@ -105,7 +105,7 @@ class Links:
         return records.watching()
 
     def renew(self) -> bool:
-        """Note other arrays of tensors that are else as they were; whether every place matches."""
+        """Accept new arrays of tensors with the same facts; whether every place then matches."""
         for link in self.tensors:
             tensor, raw, node, facts = link
             if tensor._data is raw and tensor._node is node:

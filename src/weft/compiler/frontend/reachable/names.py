@@ -1,4 +1,4 @@
-"""Whose an object is, and which of its attributes the code that ran can name."""
+"""The owner of an object, and which of its attributes the code that ran can name."""
 
 import os
 import sys
@@ -23,13 +23,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .bytecode import DYNAMIC, find_names
-from .frames import INSTALLED, LIBRARY, OWN, PACKAGE, USER, Ran, owner, owner_of_code
+from .frames import INSTALLED, LIBRARY, OWN, PACKAGE, USER, RanCode, owner, owner_of_code
 
-# The layers whose functions and objects hold functions and settings of the user's.
+# The layers of Weft whose functions and objects hold the user's functions and settings.
 _OPEN = tuple(
     os.sep + name for name in ("nn", "transform", "optim", "optimize", "amp", "train", "implicit")
 )
-# What a class has whatever is in it; it counts if somebody names it.
+# Attributes that every class has; they are compared only if the code names them.
 _ALWAYS = frozenset(
     (
         *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__"),
@@ -40,7 +40,7 @@ _ALWAYS = frozenset(
     )
 )
 
-MADE = 1 << 9  # Python's flag of classes that a class statement made
+MADE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: classes made by a class statement
 _LABELS = frozenset(("__doc__", "__name__", "__qualname__", "__module__"))
 _WHICH = frozenset(("id", "hash"))
 _MEMBER = frozenset(("_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_"))
@@ -49,7 +49,7 @@ _kinds: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 
 
 def owner_of_class(kind: type) -> str:
-    """Whose a class is."""
+    """The owner of a class."""
     found = _kinds.get(kind)
     if found is None:
         module = sys.modules.get(kind.__module__)
@@ -58,7 +58,7 @@ def owner_of_class(kind: type) -> str:
 
 
 def owner_of_module(module: ModuleType) -> str:
-    """Whose a module is; one without a file is Python's, unless it is where the user types."""
+    """The owner of a module; one without a file is Python's, unless it is `__main__`."""
     file = getattr(module, "__file__", None)
     if file is None:
         return USER if module.__name__ in ("__main__", "builtins.__main__") else _builtin(module)
@@ -67,11 +67,11 @@ def owner_of_module(module: ModuleType) -> str:
 
 def _builtin(module: ModuleType) -> str:
     known = module.__name__ in sys.builtin_module_names or module.__spec__ is not None
-    return LIBRARY if known else USER  # one that was made by hand
+    return LIBRARY if known else USER  # a module object created by user code
 
 
 def _is_open(filename: str) -> bool:
-    """Whether a file of ours is of a layer that holds what is the user's."""
+    """Whether a file of Weft is in a layer that holds objects of the user."""
     return filename.removeprefix(PACKAGE).startswith(_OPEN)
 
 
@@ -79,7 +79,7 @@ _DESCRIPTORS = (
     *(ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType),
     *(MethodDescriptorType, WrapperDescriptorType),
 )
-# Modules of Python's whose objects say nothing to a program.
+# Modules whose objects do not influence a program.
 _SILENT = frozenset(
     (
         *("logging", "threading", "_thread", "typing", "io", "_io", "abc", "_abc", "re"),
@@ -89,13 +89,13 @@ _SILENT = frozenset(
 
 
 def is_silent(x: object) -> bool:
-    """Whether x is one of Python's or NumPy's objects that say nothing to a program."""
+    """Whether x is an object of Python or NumPy that does not influence a program."""
     module = type(x).__module__
     return module in _SILENT and not (module == "numpy" and has_attributes(x))
 
 
 def is_closed(x: object) -> bool:
-    """Whether x is a library's, with nothing of the user's in it: it is known by identity."""
+    """Whether x belongs to a library and holds nothing of the user: identity is enough."""
     if isinstance(x, ModuleType):
         return owner_of_module(x) != USER
     if isinstance(x, type):
@@ -124,22 +124,22 @@ def _is_closed_function(f: FunctionType) -> bool:
 
 
 def has_attributes(x: object) -> bool:
-    """Whether it is of a class written in Python, and has a dict of attributes."""
+    """Whether x has a class written in Python, and a dict of attributes."""
     return bool(type(x).__flags__ & MADE) and isinstance(getattr(x, "__dict__", None), dict)
 
 
 class Names:
     """The names that the code which ran can read.
 
-    labels      what functions and classes are called, as far as the user's own code asks
-    user        the attributes that the user's own code and libraries name; None: all there are
-    identities  whether it can ask which object one is, not only whether two are one
+    labels      `__name__` and its like, as far as user code reads them of functions and classes
+    user        the attributes that user and library code name; None: all attributes
+    identities  whether user code can read identities (`id`, `hash`), not only compare them
     """
 
     labels: list[str]
     identities: bool
 
-    def __init__(self, ran: Ran):
+    def __init__(self, ran: RanCode):
         self._ran = ran
         attributes = [find_names(code).attributes for code, _ in ran.user]
         if ran.changes:
@@ -154,30 +154,30 @@ class Names:
         asked = [find_names(code).globals for code, _ in ran.user]
         self.identities = any(not _WHICH.isdisjoint(g) for g in (*asked, *attributes))
 
-    def named(self, held: Mapping[str, Any]) -> Set[str]:
-        """Which attributes in a dict count."""
+    def relevant_names(self, held: Mapping[str, Any]) -> Set[str]:
+        """The attributes in a dict that the code can name."""
         return set(held) if self.user is None else self.user & held.keys()
 
     def beside(self, x: object) -> bool:
-        """Whether a member of an Enum has attributes that count, beside what it is."""
+        """Whether an Enum member has further attributes that the code can name."""
         if not isinstance(x, Enum):
             return False
         own = x.__dict__.keys() - _MEMBER
         return bool(own if self.user is None else own & self.user)
 
     def meet(self, x: object) -> None:
-        """A value under some name: a function that reads attributes by computed names is one."""
+        """Check a value: after a function that reads computed names, all attributes count."""
         if any(x is f for f in DYNAMIC):
             self.user = None
 
     def of_class(self, kind: type, held: Mapping[str, Any]) -> frozenset[str]:
-        """Those of a class whose dict this is: also the methods that Python calls unasked."""
+        """The names of a class with this dict, with the special methods, which Python calls."""
         names = self.of_instance(kind)
         special = {n for n in held if n.startswith("__")} - _ALWAYS
         return frozenset(held) - _ALWAYS if names is None else names | special
 
     def of_instance(self, kind: type) -> frozenset[str] | None:
-        """Those of the objects of a class; a class of ours may list them."""
+        """The names of instances of a class; a class of Weft may list them."""
         walked = getattr(kind, "_walked", None)
         if walked is not None and owner_of_class(kind) == OWN:
             return frozenset(walked)
@@ -188,7 +188,7 @@ class Names:
         return self._own[kind]
 
     def _named_by_methods(self, kind: type) -> frozenset[str]:
-        """The names in the methods of ours that ran, with those that a class says are read."""
+        """The names in Weft's methods that ran, and those in a class's `_read_by_name`."""
         found: set[str] = set()
         caches: set[str] = set()
         for base in kind.__mro__:
@@ -197,20 +197,20 @@ class Names:
             caches.update(base.__dict__.get("_caches", ()))
             found.update(base.__dict__.get("_read_by_name", ()))
             for code, names in _methods(base):
-                if self._ran.met(code):
+                if self._ran.has_run(code):
                     found.update(names)
         return frozenset(found - caches)
 
 
-@lru_cache(maxsize=None)  # our own classes are there for good
+@lru_cache(maxsize=None)  # Weft's own classes are never deleted
 def _methods(kind: type) -> list[tuple[CodeType, set[str]]]:
-    """The codes of a class of ours, and the names in each."""
+    """The code objects of a class of Weft, and the names in each."""
     codes = [getattr(_function(f), "__code__", None) for f in kind.__dict__.values()]
     return [(code, _all_names(code)) for code in codes if code is not None]
 
 
 def _is_plain_holder(kind: type) -> bool:
-    """Whether all attributes of a class's objects may be asked for by computed names."""
+    """Whether code may read all attributes of a class's instances by computed names."""
     whose = owner_of_class(kind)
     return whose == USER or (whose == LIBRARY and kind.__module__ in ("types", "argparse"))
 
@@ -222,14 +222,14 @@ def _function(x) -> Any:
 
 
 def _all_names(code: CodeType) -> set[str]:
-    """The names in a code and in those inside of it; also those that are strings there."""
+    """The names in a code object and those inside it, also as string constants."""
     inner = [c for c in code.co_consts if isinstance(c, CodeType)]
     strings = [c for c in code.co_consts if isinstance(c, str) and c.isidentifier()]
     return set(code.co_names).union(strings, *map(_all_names, inner))
 
 
 def slots_of(kind: type) -> list[tuple[str, MemberDescriptorType]]:
-    """The slots of a class, with what reads them."""
+    """The slots of a class, with their descriptors."""
     return [
         (name, member)
         for base in kind.__mro__

@@ -1,12 +1,11 @@
-"""Objects of Python's library that show what is in them only when they are asked."""
+"""Objects of Python's library whose contents only a call shows."""
 
 import functools
 from operator import attrgetter, methodcaller
 from typing import Any
 from weakref import WeakKeyDictionary
 
-# How often the results of a function have been forgotten, and how often it had been asked, with
-# and without success, when that was last looked at.
+# By cached function: how often its cache was cleared, and its hits and misses at the last look.
 _seen: WeakKeyDictionary[Any, tuple[int, int, int]] = WeakKeyDictionary()
 
 
@@ -21,12 +20,12 @@ def names_in(x: Any) -> tuple[str, ...]:
 
 
 def is_cached(x: object) -> bool:
-    """Whether it is a function that keeps its results."""
+    """Whether x is a function with `functools.lru_cache`."""
     return isinstance(x, functools._lru_cache_wrapper)
 
 
 def times_cleared(x: Any) -> int:
-    """How often the results of such a function have been seen to be forgotten."""
+    """How often the cache of such a function was found cleared."""
     times, hits, misses = _seen.get(x, (0, 0, 0))
     now = x.cache_info()
     times += now.hits < hits or now.misses < misses

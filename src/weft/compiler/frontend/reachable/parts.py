@@ -1,4 +1,4 @@
-"""What each kind of object holds, and the links to it; none of the user's code runs."""
+"""The parts of each kind of object, and the links to them; no user code runs."""
 
 import gc
 import sys
@@ -24,9 +24,9 @@ import numpy as np
 
 from ...native.layout import TYPE
 from ..records import ANY, MISSING, fields_of_functions, offset_of
-from .frames import INSTALLED, LIBRARY, USER, Ran, owner_of_code
+from .frames import INSTALLED, LIBRARY, USER, RanCode, owner_of_code
 from .leaves import alike, is_array, is_plain
-from .links import Given, Links, ListElements, Name, Table, Word
+from .links import Links, ListElements, Name, ReadValue, Table, Word
 from .names import MADE, Names, owner_of_class, owner_of_module, slots_of
 from .opaque import is_cached, times_cleared
 
@@ -46,9 +46,9 @@ class ItemKey(NamedTuple):
 
 
 class Object(NamedTuple):
-    """Something with parts, by the order in which it was met.
+    """An object with parts, by the order in which the walk found it.
 
-    address  of one that must be the very same
+    address  of one that is compared by identity
     """
 
     number: int
@@ -57,14 +57,14 @@ class Object(NamedTuple):
 
 
 class ReadEntry(NamedTuple):
-    """A place: whose it is, its key there (a str for an attribute), and what it holds."""
+    """A place: its owner's number, its key there (a str for an attribute), and its value."""
 
     owner: int
     key: Any
     value: Any
 
     def equals(self, other: "ReadEntry") -> bool:
-        """Whether two places hold the same, by all that a program can see."""
+        """Whether two places hold the same value, as far as a program can tell."""
         if self.owner != other.owner or type(self.key) is not type(other.key):
             return False
         same_key = (
@@ -78,19 +78,19 @@ class ReadEntry(NamedTuple):
 
 
 class Parts:
-    """Goes from objects to what they hold; `_meet` says what becomes of that."""
+    """Visits the parts of objects; a subclass defines `_meet`, which handles each part."""
 
     links: Links
-    _ran: Ran
+    _ran: RanCode
     _names: Names
 
     @abstractmethod
     def _meet(self, whose: int, key, x) -> None:
-        """A place holds x."""
+        """Handle the value x of a place."""
 
     @abstractmethod
     def _opaque(self, number: int, x) -> None:
-        """What an object holds cannot be seen."""
+        """Handle an object whose parts cannot be read."""
 
     def _expand(self, number: int, x) -> None:
         if isinstance(x, FunctionType):
@@ -108,7 +108,7 @@ class Parts:
             if type(x) is partial:
                 self._attributes(number, x.__dict__, self._names.user)
         elif hasattr(type(x), "__next__") and owner_of_class(type(x)) in (LIBRARY, INSTALLED):
-            self._opaque(number, x)  # an iterator or generator: how far it is cannot be compared
+            self._opaque(number, x)  # an iterator or generator: its position cannot be compared
         else:
             known = self._container(number, x)
             known = self._reference(number, x) or self._keeper(number, x) or known
@@ -131,17 +131,17 @@ class Parts:
             held = _content(cell)
             variable = VariableName(name)
             self.links.words.append(Word(cell, object.__basicsize__, held, number, variable))
-            if users or not isinstance(held, dict):  # tables of ours are caches
+            if users or not isinstance(held, dict):  # dicts of Weft's functions are caches
                 self._meet(number, variable, held)
         if "__wrapped__" in f.__dict__:
             self._meet(number, "__wrapped__", f.__dict__["__wrapped__"])
 
     def _labels(self, number: int, x) -> None:
-        """What a function or a class is called, if the user's code asks."""
+        """The name of a function or a class, if user code reads it."""
         for name in self._names.labels:
             read = partial(getattr, x, name)
             self._meet(number, name, read())
-            self.links.others.append(Given(read, read(), number, name))
+            self.links.others.append(ReadValue(read, read(), number, name))
 
     def _field(self, number: int, f: FunctionType, name: str) -> None:
         held = getattr(f, name)
@@ -155,14 +155,16 @@ class Parts:
         if type(kind) is not type:
             self._meet(number, "__class__", type(kind))
         if isinstance(kind, ABCMeta):
-            self.links.others.append(Given(get_cache_token, get_cache_token(), number, "register"))
+            self.links.others.append(
+                ReadValue(get_cache_token, get_cache_token(), number, "register")
+            )
             self._meet(number, "register", get_cache_token())
         self._labels(number, kind)
         held = gc.get_referents(kind.__dict__)[0]  # the dict behind the proxy
         self._attributes(number, held, self._names.of_class(kind, held))
 
     def _attributes(self, number: int, held: dict, names: frozenset[str] | None) -> None:
-        """What counts in a dict of attributes; all of them for None."""
+        """The named attributes in a dict; all of them for None."""
         counting = {n for n in held if isinstance(n, str) and (names is None or n in names)}
         for name in sorted(counting):
             self._meet(number, name, held[name])
@@ -174,7 +176,7 @@ class Parts:
                 self.links.names.append(Name(held, name, held.get(name, MISSING), number))
 
     def _variables(self, names, variables: dict[str, Any]) -> None:
-        """The globals that a code reads, and the modules that it imports."""
+        """The globals that a code object reads, and the modules that it imports."""
         for name in sorted(names.globals):
             value = variables.get(name, MISSING)
             self.links.names.append(Name(variables, name, value, 0))
@@ -188,7 +190,7 @@ class Parts:
                     self._meet(0, VariableName(path), sys.modules[path])
 
     def _library(self, label: str, module: ModuleType, names: frozenset[str]) -> None:
-        """What a code names of somebody else's module: numbers, functions, classes, lists."""
+        """The named members of a library module: numbers, functions, classes, lists."""
         if owner_of_module(module) not in (LIBRARY, INSTALLED):
             return
         for name in sorted(names & module.__dict__.keys()):
@@ -211,7 +213,7 @@ class Parts:
             read = partial(_elements, x)
             held = read()
             self._items(number, held)
-            self.links.contents.append(Given(read, held, number))
+            self.links.contents.append(ReadValue(read, held, number))
         else:
             return False
         return True
@@ -227,22 +229,24 @@ class Parts:
                 self._meet(number, ItemKey(f"key {k}"), key)
             self._meet(number, ItemKey(key if is_plain(key) else f"value {k}"), value)
         self.links.tables.append(Table(x, list(dict.keys(x)), list(dict.values(x)), number))
-        if isinstance(x, OrderedDict):  # it has an order of its own, which the dict does not know
+        if isinstance(x, OrderedDict):  # it keeps an order of its own, apart from the dict's
             keys = tuple([k for k, _ in items])
-            self.links.contents.append(Given(lambda: tuple(OrderedDict.keys(x)), keys, number))
+            self.links.contents.append(ReadValue(lambda: tuple(OrderedDict.keys(x)), keys, number))
         if isinstance(x, defaultdict):
             self._meet(number, "default_factory", x.default_factory)
 
     def _reference(self, number: int, x) -> bool:
-        """Things that stand for another one."""
+        """The parts of objects that refer to another one; whether x is one."""
         if isinstance(x, ref):
             target = x()
             self._meet(number, "()", MISSING if target is None else target)
-            self.links.others.append(Given(lambda: id(x()), id(target), number))
+            self.links.others.append(ReadValue(lambda: id(x()), id(target), number))
         elif isinstance(x, ContextVar):
             held = x.get(MISSING)
             self._meet(number, "get()", held)
-            self.links.contents.append(Given(lambda: (x.get(MISSING),), (held,), number, "get()"))
+            self.links.contents.append(
+                ReadValue(lambda: (x.get(MISSING),), (held,), number, "get()")
+            )
         elif isinstance(x, MappingProxyType):
             self._meet(number, "copy()", gc.get_referents(x)[0])
         else:
@@ -250,34 +254,34 @@ class Parts:
         return True
 
     def _keeper(self, number: int, x) -> bool:
-        """Things that keep something where no attribute is."""
+        """The parts of exceptions, thread-locals and cached functions; whether x is one."""
         if isinstance(x, BaseException):
             self._part(number, x, "args")
         elif isinstance(x, local):
             held = x.__dict__
-            counting = sorted(self._names.named(held))
+            counting = sorted(self._names.relevant_names(held))
             for name in counting:
                 self._meet(number, name, held[name])
             read = partial(_of_thread, x, tuple(counting), self._names.user is None)
-            self.links.contents.append(Given(read, read(), number))
+            self.links.contents.append(ReadValue(read, read(), number))
         elif is_cached(x):
             self._meet(number, "__wrapped__", x.__wrapped__)
             self._meet(number, "cache_clear", times_cleared(x))
             self.links.others.append(
-                Given(partial(times_cleared, x), times_cleared(x), number, "cache_clear")
+                ReadValue(partial(times_cleared, x), times_cleared(x), number, "cache_clear")
             )
         else:
             return False
         return True
 
     def _part(self, number: int, x, name: str) -> None:
-        """An attribute that is always there."""
+        """An attribute that always exists."""
         held = getattr(x, name)
         self._meet(number, name, held)
         self._pointer(number, x, name, held)
 
     def _pointer(self, number: int, x, name: str, held) -> None:
-        """A link to what the memory of x holds for certain."""
+        """Add a link to a field of x, if its offset is known."""
         at = offset_of(x, held)
         if at is not None:
             self.links.words.append(Word(x, at, held, number, name))
@@ -306,7 +310,7 @@ class Parts:
             self.links.words.append(Word(x, at, held, number, name))
         else:
             read = partial(_slot_content, x, member)
-            self.links.contents.append(Given(read, (held,), number, name))
+            self.links.contents.append(ReadValue(read, (held,), number, name))
 
 
 FIELDS = ("__defaults__", "__kwdefaults__")
@@ -323,13 +327,13 @@ _PARTS: dict[type, tuple[str, ...]] = {
 
 
 def _of_thread(x: local, names: tuple[str, ...], every: bool) -> tuple:
-    """What a thread's own variables hold."""
+    """The values of a thread's own variables."""
     held = x.__dict__
     return tuple(held.values()) if every else tuple([held.get(n, MISSING) for n in names])
 
 
 def _elements(x) -> tuple:
-    """What a container holds, without asking its class."""
+    """The elements of a container, without calling methods of its class."""
     if isinstance(x, np.ndarray):
         return tuple(x.flat)
     base: Any = next(b for b in (list, tuple, set, frozenset, deque) if isinstance(x, b))
@@ -351,7 +355,7 @@ def _content(cell: CellType) -> Any:
 
 
 def dict_of(x: object) -> dict[str, Any] | None:
-    """The dict of an object's attributes, without asking its class."""
+    """The dict of an object's attributes, without calling methods of its class."""
     try:
         held = object.__getattribute__(x, "__dict__")
     except AttributeError:

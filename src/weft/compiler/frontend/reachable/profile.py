@@ -1,4 +1,4 @@
-"""A profile function in native code (`llvm.profile`), in the place of another one for a while."""
+"""A native profile function (`llvm.profile`), which replaces the current one for a while."""
 
 import _thread
 import sys
@@ -20,9 +20,10 @@ _thread_state.restype, _thread_state.argtypes = c_void_p, []
 
 
 class Calls:
-    """Calls that were met, each of them once.
+    """Reports each called function.
 
-    tell  is called with the frame, and the built-in function if it is one; True: never again
+    tell  is called with the frame, and the built-in function if it is one; if it returns True,
+          further calls of the function are not reported
     """
 
     def __init__(self, tell: Callable[..., bool]):
@@ -30,12 +31,12 @@ class Calls:
         self._words[: Profile.COUNT] = [id(tell), id(True), id(BuiltinFunctionType)]
 
     def forget(self) -> None:
-        """Call for everything again."""
+        """Report every function again."""
         self._words[Profile.COUNT :] = 0
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """A block whose calls are met; a profiler that runs has a pause."""
+    def watch(self) -> Iterator[None]:
+        """A block whose calls are reported; a running profiler is paused."""
         before = sys.getprofile()
         function = None if before is None else _word(_thread_state() + _place())
         _set(driver().addresses["weft_profile"], self._words)
@@ -50,9 +51,9 @@ class Calls:
 
 @lru_cache(maxsize=1)
 def _place() -> int:
-    """Where a thread's state keeps the address of its profile function, in bytes.
+    """The offset (bytes) of the profile function's address in a thread's state.
 
-    It is looked for in a thread that has none.
+    It is searched for in a new thread, which has no profile function.
     """
     found: list[int] = []
     done = _thread.allocate_lock()
@@ -62,7 +63,7 @@ def _place() -> int:
 
     def look() -> None:
         try:
-            with calls.watched():
+            with calls.watch():
                 state = _thread_state()
                 for at in range(0, 512, 8):
                     if (_word(state + at), _word(state + at + 16)) == expected:

@@ -1,11 +1,11 @@
-"""Everything that the functions that ran can reach by the names in their code, in a fixed order.
+"""The walk over the reachable state: all that the code that ran can reach, in a fixed order.
 
-A walk begins at the traced function, at the objects among its arguments and at the globals of the
+A walk begins at the traced function, the objects among its arguments and the globals of the
 functions that ran, and goes on through containers, closures, attributes, classes and modules. Of an
-object's attributes those count whose names occur in the code that ran. It runs none of the user's
-code. What it meets becomes entries: two walks with equal entries have met the same values in the
-same places, shared in the same way. On the way it collects links, which say by one comparison each
-that a place still holds the object that it held.
+object's attributes it visits those whose names occur in the code that ran. It runs no user code.
+Each place becomes an entry: two walks with equal entries have found the same values in the same
+places, shared in the same way. The walk also collects links, each of which tells by one comparison
+whether a place still holds its object.
 """
 
 import gc
@@ -23,11 +23,11 @@ import numpy as np
 from .... import errors
 from ..records import MISSING
 from .bytecode import find_names
-from .frames import Ran
+from .frames import RanCode
 from .leaves import (
     Content,
-    Found,
-    Seen,
+    ReadTensor,
+    UnreadTensor,
     content_of,
     describe_leaf,
     facts_of,
@@ -37,7 +37,7 @@ from .leaves import (
     is_tensor,
     refuse_large,
 )
-from .links import Given, Links, Name
+from .links import Links, Name, ReadValue
 from .names import Names, has_attributes, is_closed, is_silent
 from .opaque import is_cached, names_in
 from .parts import FIELDS, ItemKey, Object, Parts, ReadEntry, VariableName, dict_of
@@ -46,32 +46,32 @@ MOST = 200_000  # entries
 
 
 class ReadWalk(Parts):
-    """One walk: its entries, and the links between what it met.
+    """One walk: its entries and links.
 
-    ran    what ran while the function was traced
-    found  the tensors that the program reads, by identity
-    roots  where it begins, by name
-    lenient  whether it passes over what cannot be compared, else it refuses that
+    ran      the code that ran during the trace
+    found    the tensors that the program reads, by identity
+    roots    where it begins, by name
+    lenient  whether it skips what cannot be compared; else it raises
     """
 
     links: Links
 
     def __init__(
-        self, ran: Ran, found: set[int], roots: Iterable[tuple[str, Any]], lenient: bool = False
+        self, ran: RanCode, found: set[int], roots: Iterable[tuple[str, Any]], lenient: bool = False
     ):
         self._ran, self._found, self._lenient = ran, found, lenient
         roots, known = [*roots], -1
-        while len(ran.library) > known:  # names are found on the way, by which more is reached
+        while len(ran.library) > known:  # repeat: the walk found more names
             known = len(ran.library)
             self._go(roots)
 
     def _go(self, roots: list[tuple[str, Any]]) -> None:
         self.entries: list[ReadEntry] = []
         self.links, self._names = Links(), Names(self._ran)
-        self._objects: list[Any] = [None]  # by number, alive as long as the walk; 0 is the outside
+        self._objects: list[Any] = [None]  # by number, kept alive; 0 is the outside
         self._numbers: dict[int, int] = {}
-        self._tensors: dict[int, int] = {}  # those that the program does not read
-        self._first: list[ReadEntry | None] = [None]  # where each object was met first
+        self._tensors: dict[int, int] = {}  # numbers of the tensors that the program does not read
+        self._first: list[ReadEntry | None] = [None]  # the first place of each object
         self._todo: deque[int] = deque()
         for label, root in roots:
             self._meet(0, VariableName(label), root)
@@ -95,7 +95,7 @@ class ReadWalk(Parts):
                 )
 
     def _meet_lost_functions(self) -> None:
-        """Functions that ran and lie where a walk does not come: Python's collector knows them."""
+        """Visit functions that ran but cannot be reached by names, found by Python's collector."""
         inside = {id(c) for code in self._ran.codes.values() for c in code.co_consts}
         known = {id(x.__code__) for x in self._objects if isinstance(x, FunctionType)}
         known |= inside
@@ -104,15 +104,15 @@ class ReadWalk(Parts):
             if isinstance(f, FunctionType):
                 self._meet(0, VariableName(f.__qualname__), f)
 
-    # Meeting values
+    # Visiting values
 
     def _meet(self, whose: int, key, x) -> None:
-        """A place holds x."""
+        """Add an entry for the value x of a place."""
         entry = ReadEntry(whose, key, None)
         self.entries.append(entry._replace(value=self._token(entry, x)))
 
     def _token(self, entry: ReadEntry, x):
-        """How x is compared."""
+        """The token by which x is compared."""
         if x is MISSING or (is_plain(x) and not self._names.beside(x)):
             self._names.meet(x)
             return x
@@ -136,9 +136,9 @@ class ReadWalk(Parts):
         return Object(self._numbers[id(x)], type(x).__qualname__, id(x) if same else 0)
 
     def _settings(self, entry: ReadEntry, x) -> None:
-        """Plain attributes that are named, of an object that is passed over: a logger's level."""
+        """The named plain attributes of an object that is otherwise skipped: a logger's level."""
         held = (dict_of(x) or {}) if is_silent(x) else {}
-        for name in sorted(self._names.named(held)):
+        for name in sorted(self._names.relevant_names(held)):
             if is_plain(held[name]):
                 self.links.names.append(Name(held, name, held[name], entry.owner))
                 self._meet(entry.owner, ItemKey(f"{entry.key}.{name}"), held[name])
@@ -147,17 +147,19 @@ class ReadWalk(Parts):
         if not self._lenient or not is_large(x):
             refuse_large(x, self.label(entry))
             content = content_of(x)
-            self.links.others.append(Given(partial(content_of, x), content, entry.owner, entry.key))
+            self.links.others.append(
+                ReadValue(partial(content_of, x), content, entry.owner, entry.key)
+            )
             return content
         return x
 
     def _tensor(self, x):
         if id(x) in self._found:
-            return Found(x)
+            return ReadTensor(x)
         facts = facts_of(x)
         self.links.tensors.append([x, x._data, x._node, facts])
         which = self._tensors.setdefault(id(x), len(self._tensors))
-        return Seen(facts, id(x) if self._names.identities else which)
+        return UnreadTensor(facts, id(x) if self._names.identities else which)
 
     def _opaque(self, number: int, x) -> None:
         first = self._first[number]
@@ -170,17 +172,17 @@ class ReadWalk(Parts):
         )
 
     def object(self, number: int) -> Any:
-        """What was met as the object of that number."""
+        """The object with this number."""
         return self._objects[number]
 
     def place(self, number: int) -> ReadEntry:
-        """Where an object was met first."""
+        """The first place of the object with this number."""
         return self._first[number] or ReadEntry(0, VariableName("it"), None)
 
-    # In words
+    # Texts
 
     def label(self, entry: ReadEntry) -> str:
-        """The place in Python's words: `model.layers[0].p`."""
+        """A place as a Python expression: `model.layers[0].p`."""
         if type(entry.key) is VariableName:
             return str(entry.key)
         first = self._first[entry.owner]
@@ -196,13 +198,13 @@ class ReadWalk(Parts):
         """The places that hold leaves: `model.layers[0].p = 0.1`."""
         leaves = [e for e in self.entries if type(e.value) is not Object and e.value is not MISSING]
         leaves = [e for e in leaves if e.key not in FIELDS or e.value is not None]
-        told = [
+        texts = [
             f"{self.label(e)} = {describe_leaf(e.value)}" for e in leaves if not _is_given(e.value)
         ]
-        return list(dict.fromkeys(told))
+        return list(dict.fromkeys(texts))
 
     def difference(self, now: "ReadWalk") -> str | None:
-        """What another walk has met in another way; None if it has not."""
+        """A text for the first entry in which another walk differs; None if none does."""
         for was, new in zip(self.entries, now.entries, strict=False):
             if not was.equals(new):
                 return self._describe_change(was, new)
@@ -217,17 +219,19 @@ class ReadWalk(Parts):
         place = f"the variable {label!r}" if type(was.key) is VariableName else label
         if was.owner != now.owner or was.key != now.key:
             return f"what {label} is"
-        if type(was.value) is Found:
+        if type(was.value) is ReadTensor:
             return f"{place}: another tensor"
         return f"{place}: was {_spell(was.value)}, is {_spell(now.value)}"
 
 
-_STORES = ("_modules", "_parameters", "_buffers")  # whose keys are attributes of a module
+_STORES = ("_modules", "_parameters", "_buffers")  # dicts whose keys are a module's attributes
 
 
 def _is_given(value) -> bool:
-    """Whether a value goes without saying: code, classes, modules and libraries' objects."""
-    return not (is_plain(value) or type(value) in (Content, Seen)) or type(value) is CodeType
+    """Whether a value is left out of texts: code, classes, modules and library objects."""
+    return (
+        not (is_plain(value) or type(value) in (Content, UnreadTensor)) or type(value) is CodeType
+    )
 
 
 def _spell(value) -> str:

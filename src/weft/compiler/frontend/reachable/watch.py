@@ -1,24 +1,28 @@
-"""Whether the Python values that a program is built on are what they were."""
+"""Comparing the reachable state of a variant before each call."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....core.value import Value
-from .frames import Ran
+from .frames import RanCode
 from .walk import ReadWalk
 
 
 class ReadWatch:
-    """The values that a traced function could read, as they were when it was traced.
+    """The reachable state of a traced function, as at the last match.
 
-    ran       what ran while it was traced
-    found     the tensors that its program reads at each call
+    ran       the code that ran during the trace
+    found     the tensors that the program reads at each call
     function  the function
     objects   the objects among its arguments
     """
 
     def __init__(
-        self, ran: Ran, found: Sequence[Value], function: Callable[..., Any], objects: Sequence[Any]
+        self,
+        ran: RanCode,
+        found: Sequence[Value],
+        function: Callable[..., Any],
+        objects: Sequence[Any],
     ):
         self._ran, self._function = ran, function
         self._tensors = found
@@ -35,16 +39,16 @@ class ReadWatch:
         self.places_match: Callable[[], bool] = walk.links.match
 
     def matches(self, objects: Sequence[Any]) -> bool:
-        """Whether these are the objects, and every place holds what it held."""
+        """Whether these are the same objects, and every place still holds its object."""
         same = objects is self._objects or _same(objects, self._objects)
         return same and self.places_match()
 
     def renew_arrays(self) -> bool:
-        """Take tensors with the arrays they have now; whether every place then matches."""
+        """Accept the tensors' new arrays; whether every place then matches."""
         return self._last.links.renew()
 
     def renew(self, objects: Sequence[Any]) -> str | None:
-        """Take other objects with equal contents; in words what is not as it was, if so."""
+        """Accept other objects with equal contents; a text for the difference if there is one."""
         if _same(objects, self._objects) and self.renew_arrays():
             return None
         now = self._walk(objects)
@@ -54,7 +58,7 @@ class ReadWatch:
         return why
 
     def lines(self) -> list[str]:
-        """The values, each in words."""
+        """A text for each value."""
         return self._last.lines()
 
 
