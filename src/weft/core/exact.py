@@ -1,7 +1,7 @@
-"""Keys that tell apart what Python finds equal: 1, 1.0 and True, 0.0 and -0.0; NaN equals itself.
+"""Keys that distinguish what `==` does not: 1, 1.0 and True, 0.0 and -0.0; NaN equals itself.
 
-What is kept for static values (plans, programs, equations that were computed) is looked up by
-these, since another type or another sign of zero may give another result.
+Caches for static values (plans, programs, equations) are looked up by these keys: another type or
+another sign of zero may give another result.
 """
 
 from dataclasses import fields, is_dataclass
@@ -67,7 +67,7 @@ class Same:
 
 
 class Exact:
-    """A value that equals no other one than itself, shown as it is."""
+    """A value that compares by its `exact` key, and has its own `repr`."""
 
     __slots__ = ("_key", "value")
     value: Any

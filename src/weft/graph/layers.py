@@ -1,4 +1,4 @@
-"""Placing boxes in layers: sources above, few crossings, edges between the boxes."""
+"""Layered graph drawing: sources on top, few crossings, edges routed between the boxes."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from itertools import accumulate, pairwise
 
 GAP, RISE = 18.0, 34.0  # between boxes of a layer, and between layers
 _LANE = 8.0  # the width of an edge that passes a layer
-_STRAIGHT = 16.0  # how much more it matters where an edge passes than where a box is
-_WIDEST = 2600.0  # of a layer of several boxes
+_STRAIGHT = 16.0  # the weight of a lane's position beside that of a box
+_WIDEST = 2600.0  # the width of a layer of several boxes, at most
 _SWEEPS = 6
 
 Point = tuple[float, float]
@@ -15,7 +15,7 @@ Point = tuple[float, float]
 
 @dataclass
 class Placed:
-    """Where boxes are (their upper left corners), and the points that each edge goes through."""
+    """A drawing: the boxes' upper left corners, and the points of each edge."""
 
     corners: list[Point]
     edges: dict[tuple[int, int], list[Point]]
@@ -33,7 +33,7 @@ class _Layered:
     below: dict[int, list[int]] = field(default_factory=dict)
 
     def connect(self, a: int, b: int) -> None:
-        """Let b be below a."""
+        """Put b below a."""
         if b not in self.below.setdefault(a, []):
             self.below[a].append(b)
             self.above.setdefault(b, []).append(a)
@@ -41,7 +41,7 @@ class _Layered:
     lanes: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def lane(self, source: int, layer: int) -> int:
-        """The place where the edges from a box pass a layer: they go together."""
+        """The one lane in which all edges from a box pass a layer."""
         if (source, layer) not in self.lanes:
             self.widths.append(_LANE)
             self.layers[layer].append(len(self.widths) - 1)
@@ -49,7 +49,7 @@ class _Layered:
         return self.lanes[source, layer]
 
     def between(self, a: int, b: int) -> float:
-        """How far the middles of neighbours in a layer are apart at least."""
+        """The least distance between the centres of neighbours in a layer."""
         gap = _LANE if self.widths[a] == self.widths[b] == _LANE else GAP
         return (self.widths[a] + self.widths[b]) / 2 + gap
 
@@ -57,7 +57,7 @@ class _Layered:
 def place_boxes(
     sizes: Sequence[Point], edges: Iterable[tuple[int, int]], sources: Collection[int] = ()
 ) -> Placed:
-    """Where boxes of these sizes go; `sources` are put just above the first box that reads them."""
+    """Positions for boxes of these sizes; `sources` go just above the first box that reads them."""
     edges = list(edges)
     rank = _ranks(sizes, edges, sources)
     count = 1 + max(rank, default=0)
@@ -81,7 +81,7 @@ def place_boxes(
 
 
 def _ranks(sizes, edges, sources) -> list[int]:
-    """The layer of each box: below all that it reads, and no layer wider than it may be."""
+    """The layer of each box: below all that it reads, and no layer wider than `_WIDEST`."""
     above: dict[int, list[int]] = {k: [] for k in range(len(sizes))}
     below: dict[int, list[int]] = {k: [] for k in range(len(sizes))}
     for a, b in edges:
@@ -103,7 +103,7 @@ def _ranks(sizes, edges, sources) -> list[int]:
 
 
 def _in_order(above: Mapping[int, list[int]], below: Mapping[int, list[int]]) -> list[int]:
-    """Every box after those that it reads."""
+    """The boxes in topological order: each after those that it reads."""
     waiting = {k: len(a) for k, a in above.items()}
     ready = [k for k, n in waiting.items() if n == 0]
     order = []
@@ -130,7 +130,7 @@ def _thread_edge(graph: _Layered, rank: list[int], a: int, b: int) -> list[int]:
 
 
 def _order_layers(graph: _Layered) -> None:
-    """Sort each layer by where the neighbours are, downwards and upwards, a few times."""
+    """Sort each layer by its neighbours' positions, in a few sweeps downwards and upwards."""
     best, fewest = [list(layer) for layer in graph.layers], _crossings(graph)
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
@@ -149,7 +149,7 @@ def _order_layers(graph: _Layered) -> None:
 
 
 def _ties(graph: _Layered, layer: list[int]) -> dict[int, float]:
-    """A little to the left or right, for what would be in one place: lanes go into the middle."""
+    """Small offsets that break ties between equal positions: lanes go into the middle."""
     boxes = sorted(k for k in layer if graph.widths[k] != _LANE)
     half = (len(boxes) - 1) / 2
     return dict.fromkeys(layer, 0.0) | {k: 1e-6 * (n - half) for n, k in enumerate(boxes)}
@@ -185,7 +185,7 @@ def _crossings(graph: _Layered) -> int:
 
 
 def _across(graph: _Layered) -> dict[int, float]:
-    """The middle of each box and lane from left to right: near its neighbours, none overlapping."""
+    """The horizontal centre of each box and lane: near its neighbours, without overlap."""
     x: dict[int, float] = {}
     for layer in graph.layers:
         at = 0.0
@@ -211,9 +211,9 @@ def _mean(xs: list[float], otherwise: float) -> float:
 
 
 def _apart(wanted: list[float], steps: list[float], weights: list[float]) -> list[float]:
-    """The places nearest to the wanted ones, in the same order and so far apart at least."""
+    """The positions nearest to `wanted`, in the same order, at least `steps` apart."""
     offsets = [0.0, *accumulate(steps)]
-    blocks: list[tuple[float, float, int]] = []  # (sum, weight, count) of what lies side by side
+    blocks: list[tuple[float, float, int]] = []  # (sum, weight, count) of items without a gap
     for want, offset, weight in zip(wanted, offsets, weights, strict=False):
         blocks.append((weight * (want - offset), weight, 1))
         while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
@@ -247,5 +247,5 @@ def _routes(corners, sizes, edges, lanes, x, top, heights, rank) -> dict:
 
 
 def _port(corner: Point, size: Point, n: int, count: int, down: float) -> Point:
-    """The n-th of so many points along the side of a box."""
+    """The n-th of `count` points along the side of a box."""
     return corner[0] + size[0] * (n + 1) / (count + 1), corner[1] + down

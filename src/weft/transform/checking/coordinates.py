@@ -71,7 +71,7 @@ class Coordinates:
             i, part = i // 2, (".real", ".imag")[i % 2]
         return k, tuple(map(int, np.unravel_index(i, a.shape))), part
 
-    def shaped(self, x: np.ndarray) -> np.ndarray[Any, Any]:
+    def unflatten(self, x: np.ndarray) -> np.ndarray[Any, Any]:
         """Vectors of the only tensor's coordinates (last axis) as arrays of its shape."""
         (a,) = self.avals
         if dtypes.is_complex(a.dtype):

@@ -106,7 +106,7 @@ class CheckProblem:
         xs, vs = tuple(self.domain.unpack(x)), tuple(self.domain.unpack(v))
         return _coordinates_or_nan(self.range, lambda: jvp(self.f, xs, vs)[1])
 
-    def _pulled(self, x: np.ndarray, us) -> list:
+    def _pull(self, x: np.ndarray, us) -> list:
         """Jᵀ·u by reverse mode, for each u."""
         _, pull = vjp(self.f, *self.domain.unpack(x))
         return [pull(self.range.unpack(u)) for u in us]
@@ -133,12 +133,12 @@ class CheckProblem:
             found = np.array(columns).reshape(self.x.size, self.range.size).T
             noise = self._noise(lambda x: self.push(x, self.v))
         else:
-            rows = [self.domain.pack(c) for c in self._pulled(self.x, np.eye(self.range.size))]
+            rows = [self.domain.pack(c) for c in self._pull(self.x, np.eye(self.range.size))]
             found = np.array(rows).reshape(self.range.size, self.x.size) * self.scale
 
             def gradient(x):
                 return (
-                    _coordinates_or_nan(self.domain, lambda: self._pulled(x, [self.u])[0])
+                    _coordinates_or_nan(self.domain, lambda: self._pull(x, [self.u])[0])
                     * self.scale
                 )
 

@@ -62,7 +62,7 @@ def scan(f: Step, carry: Values, xs: Values, length: int, reverse: bool) -> tupl
     inner.graph.inputs = [*inner.graph.inputs[:count], *states.inputs, *rest]
     xs = [*xs, *states.arrays]
     loop = Loop(inner.graph, n, len(xs), length, reverse, saved=n)
-    out = apply_structure(loop, [*carry, *xs, *inner.taken()], _SCAN)
+    out = apply_structure(loop, [*carry, *xs, *inner.captured_tensors()], _SCAN)
     return list(out[:n]), list(out[n : len(out) - n])
 
 

@@ -74,7 +74,7 @@ class CustomOp(ABC):
         return params
 
     def _functions(self) -> CustomFunctions:
-        vjp, jvp = (None if r is None else r.bound(self) for r in self._rules)
+        vjp, jvp = (None if r is None else r.bind(self) for r in self._rules)
         batch = checked_batch(self.batch)
         return CustomFunctions(type(self).__name__, self.forward, vjp, jvp, batch, in_class=True)
 

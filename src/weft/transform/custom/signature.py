@@ -42,7 +42,7 @@ class Rule:
         inputs, output = [*read, False, False][:2]
         return Rule(kind, fn, len(names), (inputs, output))
 
-    def bound(self, instance: Any) -> "Rule":
+    def bind(self, instance: Any) -> "Rule":
         """The rule of a method, for an instance."""
         return replace(self, fn=MethodType(self.fn, instance))
 

@@ -54,7 +54,7 @@ def _colour(shape: tuple[int, int], lines: SparseRows, forward: np.ndarray) -> C
     rows, columns = lines.rows, lines.indices
     by_column = np.argsort(columns, kind="stable")
     of_columns = _colours(lines, columns, forward)
-    of_rows = _colours(lines.transposed(), rows[by_column], ~forward[by_column])
+    of_rows = _colours(lines.transpose(), rows[by_column], ~forward[by_column])
     count = int(of_columns.max(initial=0))
     of_rows = np.where(of_rows > 0, of_rows + count, 0)  # the colours of both sides in one list
     one = np.where(find_unmixed(rows, of_columns[columns]), of_columns[columns], 0)
@@ -86,7 +86,7 @@ def _shared_out(lines: SparseRows, first: int, enough: int) -> np.ndarray | None
     """
     height = lines.indptr.size - 1
     across = SparseRows(lines.indptr, lines.indices + height, height + lines.width)
-    neighbours = across.lists + lines.transposed().lists
+    neighbours = across.lists + lines.transpose().lists
     left = [len(near) for near in neighbours]
     gone = [0] * len(left)
     standing = [range(height), range(height, len(left))]

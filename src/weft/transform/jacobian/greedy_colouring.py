@@ -46,7 +46,7 @@ class SparseRows:
         before = np.concatenate([[0], np.cumsum(kept)])
         return SparseRows(before[self.indptr], self.indices[kept], self.width)
 
-    def transposed(self) -> "SparseRows":
+    def transpose(self) -> "SparseRows":
         columns = self.matrix.tocsc()
         return SparseRows(columns.indptr, columns.indices, self.indptr.size - 1)
 
@@ -94,7 +94,7 @@ def column_colours(read: SparseRows, met: SparseRows | None = None) -> np.ndarra
         return colours
     if met is None:
         met = read.where(np.zeros(read.indices.size, bool))
-    conflicts = Conflicts(read, met, read.transposed(), met.transposed())
+    conflicts = Conflicts(read, met, read.transpose(), met.transposed())
     best: np.ndarray | None = None
     for colours in _attempts(conflicts, columns):
         if best is None or colours.max() < best.max():

@@ -65,17 +65,17 @@ class _Planned:
         self._plans = _plans_of(f).setdefault(self._choice(), {})
 
     def _choice(self) -> tuple:
-        """What beside the function and its trace decides on a plan."""
+        """The options that a plan depends on, beside the function and its trace."""
         sparse = self.format in ("csr", "coo")
         return self.argnums, self.mode, sparse, self.config, self.memory_limit, self.symmetric
 
     def __call__(self, *args, **kwargs):
         sweeper, layout = self._trace(args, kwargs)
         with exactly():
-            found = self._found(sweeper, layout)
+            found = self._compute(sweeper, layout)
         return (found, layout.aux) if self.has_aux else found
 
-    def _found(self, sweeper: Sweeper, layout: JacobianLayout):
+    def _compute(self, sweeper: Sweeper, layout: JacobianLayout):
         if self.format == "operator":
             return operator_of(sweeper, layout)
         plan = self._plan(sweeper)
@@ -91,7 +91,7 @@ class _Planned:
         with exactly():
             plan = self._make(sweeper, measure)
             known = self._plans.get(signature(sweeper.trace), plan)
-            plan.code = known.native.told(sweeper)
+            plan.code = known.native.describe(sweeper)
             return plan
 
     def _trace(self, args, kwargs) -> tuple[Sweeper, JacobianLayout]:

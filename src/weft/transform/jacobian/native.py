@@ -45,16 +45,16 @@ class _SweepProgram:
 class NativePlan:
     """The native code of one plan.
 
-    price   after so many calls it is compiled
-    reason  why it never is, where something is in the way
+    price   the number of calls after which it is compiled
+    reason  why it is never compiled; empty if it may be
     """
 
     price: int
     reason: str = ""
     programs: dict[tuple[Literal, ...], _SweepProgram] = field(default_factory=dict)
 
-    def told(self, s: Sweeper) -> str:
-        """What becomes of calls like this one, in words."""
+    def describe(self, s: Sweeper) -> str:
+        """Whether calls with this trace are compiled, or when or why not, for the plan's text."""
         reason = self.reason or _in_the_way(s)
         if reason:
             return f"not compiled: {reason}"

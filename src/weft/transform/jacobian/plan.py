@@ -158,7 +158,7 @@ def make_plan(
         "",
         equations=len(s.equations),
         chunk=s.chunk,
-        structure=s.structured(),
+        structure=s.extract_structure(),
     )
     found = [_dense("forward", n, 0), _dense("reverse", 0, m)]
     worth = min(m, n) > _SMALL or kinds is not None

@@ -52,7 +52,7 @@ def star_colouring(pattern: Csr) -> Colouring:
 
 
 def _check_symmetric(lines: SparseRows, shape: tuple[int, int]) -> None:
-    mirrored = lines.transposed() if shape[0] == shape[1] else None
+    mirrored = lines.transpose() if shape[0] == shape[1] else None
     if mirrored is None or not (
         np.array_equal(mirrored.indptr, lines.indptr)
         and np.array_equal(mirrored.indices, lines.indices)

@@ -26,7 +26,7 @@ from .seeds import Seeds
 
 @dataclass(frozen=True)
 class Structure:
-    """What the equations of a trace alone determine: which carry a derivative, and the memory."""
+    """Facts that depend on a trace's equations alone: which carry a derivative, and the memory."""
 
     active: tuple[int, ...]
     bytes_per_seed: int
@@ -50,8 +50,8 @@ class Sweeper:
             return [self.trace.equations[k] for k in self.structure.active]
         return active(self.trace, self.trace.inputs)
 
-    def structured(self) -> "Structure":
-        """What the next trace of the same equations need not find out again."""
+    def extract_structure(self) -> "Structure":
+        """The structure, for further traces of the same equations."""
         index = {id(e): k for k, e in enumerate(self.trace.equations)}
         return Structure(tuple(index[id(e)] for e in self.equations), self.bytes_per_seed)
 
@@ -61,7 +61,7 @@ class Sweeper:
 
     @cached_property
     def bytes_per_seed(self) -> int:
-        """An upper bound of what one more seed needs: everything that carries a derivative."""
+        """An upper bound on the memory for one more seed: every value that carries a derivative."""
         if self.structure is not None:
             return self.structure.bytes_per_seed
         avals = [self.trace.avals[i] for e in self.equations for i in e.outputs]
@@ -70,7 +70,7 @@ class Sweeper:
 
     @property
     def chunk(self) -> int:
-        """How many seeds go through at once within the memory limit."""
+        """The number of seeds that one chunk can hold within the memory limit."""
         return max(1, self.memory_limit // self.bytes_per_seed)
 
     def size(self, values: Any) -> int:

@@ -71,9 +71,9 @@ class Batch(Box):
         """Other values for the elements of the same batch."""
         return Batch(self.level, data, self.size)
 
-    def stopped(self) -> "Batch":
+    def stop_gradient(self) -> "Batch":
         inner = self.data
-        inner = inner.stopped() if isinstance(inner, Box) else raw_of(inner)
+        inner = inner.stop_gradient() if isinstance(inner, Box) else raw_of(inner)
         return Batch(self.level, inner, self.size, self.mapped)
 
     def text(self) -> str:

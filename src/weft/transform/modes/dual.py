@@ -78,9 +78,9 @@ class Dual(Box):
     def beside(self, value: Raw) -> "Dual":
         return Dual(self.level, value, None)
 
-    def stopped(self) -> Raw:
+    def stop_gradient(self) -> Raw:
         primal = self.primal
-        return primal.stopped() if isinstance(primal, Box) else raw_of(primal)
+        return primal.stop_gradient() if isinstance(primal, Box) else raw_of(primal)
 
     def text(self) -> str:
         tangent = "zero" if self.tangent is None else repr(to_tensor(self.tangent))

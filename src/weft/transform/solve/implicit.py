@@ -198,20 +198,20 @@ class _SolverCall:
         with changed(grad=False), BACKENDS[ndarray].quiet():
             if solver is None:
                 x, good, size = solution(x0, constant)
-                x = self._checked(x, good, size)
+                x = self._require_solved(x, good, size)
             else:
                 tree = solver(lambda x: f(x, *constant), self.packing.tree(x0))
                 x = self.packing.vector(_stop_gradients(tree), "the solver's result")
                 if self._tol is not None:
                     size = solvers.size(residual(x, constant).detach())
-                    x = self._checked(x, size <= self._tol, size)
+                    x = self._require_solved(x, size <= self._tol, size)
         traced = trace_of(self.what, lambda x: residual(x, args), [x], lambda leaves: leaves)
         program, found = close_trace(traced, here_only=True)
         problem = Equilibrium(self.what, self._line, program)
         return self.packing.tree(equilibrium([x, *found], problem))
 
-    def _checked(self, x: Tensor, good: Tensor, size: Tensor) -> Tensor:
-        """x, if it is a solution; in a program that is seen at each call."""
+    def _require_solved(self, x: Tensor, good: Tensor, size: Tensor) -> Tensor:
+        """x, if it is a solution; a compiled program checks that at each call, by a guard."""
         if current.get().staging is not None:
             message = (
                 f"{self.what} (called at {self._line}): not solved to the tolerance "
