@@ -94,7 +94,7 @@ def column_colours(read: SparseRows, met: SparseRows | None = None) -> np.ndarra
         return colours
     if met is None:
         met = read.where(np.zeros(read.indices.size, bool))
-    conflicts = Conflicts(read, met, read.transpose(), met.transposed())
+    conflicts = Conflicts(read, met, read.transpose(), met.transpose())
     best: np.ndarray | None = None
     for colours in _attempts(conflicts, columns):
         if best is None or colours.max() < best.max():

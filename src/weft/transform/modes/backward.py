@@ -64,14 +64,14 @@ def backward(
 
 
 def _visit_recorded(node, g):
-    """`visit`, in a pass to all leaves: refuses what a severed gradient went into."""
+    """`visit` in a pass to all leaves; refuses a node that was computed from a severed gradient."""
     if node.extra.severed is not None:
         raise not_recorded(node.extra.severed, node)
     return visit(node, g)
 
 
 def no_graph(x: Tensor) -> errors.GradientError:
-    """Why x cannot be differentiated."""
+    """The error that says why x cannot be differentiated."""
     if x._node.__class__ is Severed:
         return not_recorded(x._node)
     if not dtypes.is_inexact(x.dtype):
@@ -123,7 +123,7 @@ def seed_for(x: Tensor, grad: Any) -> Tensor:
 
 
 def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
-    """The map, and the same gradients added to the leaves' `.grad`."""
+    """Make the gradient map, and add the same gradients to the leaves' `.grad`."""
     call = origin()
     mark = None if create_graph else Severed(call, (), _REMEDY)
     xp = BACKENDS[seed._data.__class__]
@@ -138,10 +138,10 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
                     leaf.add(g)
                 continue
             raw = g._data if create_graph else g
-            # Two tensors share the memory: a writer must copy first. The seed stays the user's.
+            # The map and `.grad` share frozen memory: a writer must copy. The seed's is the user's.
             own = BACKENDS[raw.__class__]
             raw = raw if raw.__class__ is own.array_type else own.whole(raw)
-            # Of a leaf on another backend it cannot be told whether it shares the seed's memory.
+            # On another backend it is unknown whether the seed's memory is shared.
             shared = own is not xp or own.owner(raw) == seeded
             raw = own.freeze(own.copy(raw) if shared else raw)
             made = g._node if create_graph else mark
@@ -156,10 +156,10 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
 
 
 def visit(node: Any, g: Array) -> Array:
-    """Run a node's gradient hooks, and keep its gradient if that was asked for.
+    """Run a node's gradient hooks, and store its gradient if it has `retain_grad`.
 
-    Other paths may share the memory of g: hooks see it frozen, what they give and what is
-    kept is copied. What no hook has changed is returned as the same object.
+    Other paths may share the memory of g: hooks get it frozen; what they return and what is
+    retained is copied. If no hook changes g, the same object is returned.
     """
     if not (node.extra.hooks or node.extra.retains):
         return g
@@ -179,7 +179,7 @@ def visit(node: Any, g: Array) -> Array:
 
 
 def _severed_at(node) -> Severed:
-    """The mark of what hooks see of a pass that is not recorded."""
+    """The mark of the gradients that hooks get in a pass that is not recorded."""
     made = origin() if node.__class__ is Leaf else (node.code, node.lasti)
     return Severed(made, None, "record that pass, by create_graph=True or a persistent tape")
 

@@ -1,4 +1,4 @@
-"""Derivatives of functions: `grad`, `vjp`, `jvp` and what is built of them."""
+"""Derivatives of functions: `grad`, `vjp`, `jvp`, and transformations composed of them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ P = ParamSpec("P")
 
 
 def _fresh(x: Tensor) -> Tensor:
-    """x under a new name that a derivative can be taken with respect to.
+    """A new tensor with the value of x, to differentiate with respect to.
 
-    It is put on the level of the innermost transformation, above which the graph is recorded.
+    It is lifted to the level of the innermost transformation, on which the graph is recorded.
     """
     level = innermost()
     if level is not None and level_of(x) < level.tag:
@@ -73,7 +73,7 @@ class _Recorded:
         trees.differentiable(what, leaves)
         with changed(grad=True, enclosed=True):
             self.inputs = [_fresh(x) for x in leaves]
-            # f may assign into its arguments, which are other nodes then.
+            # Taken before the call: if f assigns into its arguments, they get other nodes.
             self.goals = [x._node for x in self.inputs]
             for i, part in zip(picked, self.rebuild_inputs(self.inputs), strict=True):
                 args[i] = part
@@ -84,7 +84,7 @@ class _Recorded:
             self._refuse_levels_above()
 
     def _refuse_levels_above(self) -> None:
-        """Refuse results on a level that the inputs are not on: nodes there do not lead to them."""
+        """Refuse results on a level above the inputs: their nodes do not lead to the inputs."""
         top = max(map(level_of, self.inputs))
         for y in self.outputs:
             if level_of(y) > top:
@@ -103,7 +103,7 @@ class _Recorded:
                 start[y._node] = start[y._node] + g if y._node in start else g
         goals = self.goals
         useful, outside = within(start, set(goals))
-        # Somebody outside may want to differentiate what we give him.
+        # An enclosing transformation or backward() may differentiate the result.
         tracked = outside or any(g.requires_grad for g in start.values())
         record = current.get().grad and tracked
         start = {n: g if record else g._data for n, g in start.items() if n in useful}
@@ -122,7 +122,7 @@ class _Recorded:
         ]
 
     def values(self):
-        """The function's result as seen from outside."""
+        """The function's result, without the nodes of this recording."""
         return self.rebuild_outputs([self._value(y) for y in self.outputs])
 
     def _value(self, y: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class _Recorded:
 
 
 def _split_aux(what: str, out, seen: Callable[..., Any]):
-    """(result, aux) of a function with `has_aux`, the tensors of aux as seen from outside."""
+    """(result, aux) of a function with `has_aux`; `seen` is applied to the tensors of aux."""
     if not isinstance(out, tuple) or len(out) != 2:
         raise errors.ArgumentError(f"{what}: with has_aux=True return (result, aux)")
     result, aux = out
@@ -306,7 +306,7 @@ def jvp(
 
 
 def _unpack_duals(out, tag: float, has_aux: bool):
-    """(result, derivative), or with aux: what a function of duals has returned."""
+    """(result, derivative), or with aux a third, from what a function of duals returned."""
     out, aux = _split_aux("jvp", out, lambda a: primal_of(a, tag)) if has_aux else (out, None)
     outputs, put = trees.flatten_result("jvp", out)
     for y in outputs:

@@ -19,7 +19,7 @@ def _key(x) -> int:
 
 
 def _apart(g):
-    """A gradient for the map alone: changing the one that was given does not change it."""
+    """A gradient in memory that only the map writes to: a copy, unless it is frozen."""
     if type(g) not in TENSORS:
         raise errors.DTypeError(f"GradientMap: expected a tensor, got {type(g).__name__}")
     xp = BACKENDS[type(g._data)]
@@ -143,7 +143,7 @@ class GradientMap:
         return self
 
     def parts(self) -> tuple[list[Any], list[Any], Callable[[list[Any], list[Any]], GradientMap]]:
-        """Ids, gradients, and what makes a map of others: a compiled function returns one so."""
+        """Ids, gradients, and a function that rebuilds a map, for compiled functions."""
 
         def make(ids: list, gradients: list) -> GradientMap:
             return GradientMap(dict(zip(ids, gradients, strict=True)), self._origin)
