@@ -173,10 +173,10 @@ def _refuse_recorded(use: str) -> None:
             f"use x.detach()"
         )
     if settings.grad and settings.enclosed:
-        raise constant(use, "gradient")
+        raise constant_error(use, "gradient")
 
 
-def constant(use: str, lost: str) -> errors.InterchangeError:
+def constant_error(use: str, lost: str) -> errors.InterchangeError:
     """The error for reading a value as a Python number while it is being differentiated."""
     return errors.InterchangeError(
         f"{use} of a tensor that is being differentiated would be a constant without its {lost}: "

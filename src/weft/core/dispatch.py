@@ -10,7 +10,7 @@ from .. import errors
 from . import dtypes
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .box import BOXED, BOXES, check_levels, ground, level_of
-from .explain import explain_error, explained_above
+from .explain import explain_at_level, explain_error
 from .numbers import plain_in, unwrap_number
 from .op import Op
 from .recording import inexact, mark, track
@@ -118,7 +118,7 @@ def _climb(op: Op, args: Sequence[Array], static: Static, public: bool) -> Any:
     except Exception as e:
         if op.foreign:
             raise
-        raise explained_above(op, args, static, e) from None
+        raise explain_at_level(op, args, static, e) from None
     if raw:
         return z
     zs = [z] if op.outputs == 1 else list(z)

@@ -45,7 +45,7 @@ def explain_error(op: Op, args: Sequence[Array], static: Static, cause: Exceptio
     return cause
 
 
-def explained_above(op: Op, args: Sequence[Array], static: Static, cause: Exception) -> Exception:
+def explain_at_level(op: Op, args: Sequence[Array], static: Static, cause: Exception) -> Exception:
     """`explain_error` for boxes, with the shapes at their level: below there may be more axes."""
     if isinstance(cause, errors.ShapeError | errors.AxisError):
         try:

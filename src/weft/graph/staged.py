@@ -235,8 +235,8 @@ class Staged(Box):
     def refuse(self, use: str) -> None:
         if use in NUMBERS:
             remedy = _REMEDIES.get(use, _REMEDIES["item()"])
-            raise unread(self, f"a number of it, as {use} asks for", remedy)
-        raise errors.InterchangeError(unread(self, "an array of it").message)
+            raise unread_error(self, f"a number of it, as {use} asks for", remedy)
+        raise errors.InterchangeError(unread_error(self, "an array of it").message)
 
 
 def read_again(x: Staged) -> Staged:
@@ -257,7 +257,7 @@ def _current(x: Staged) -> Staged:
     return x
 
 
-def unread(x: Staged, what: str, remedy: str = REMEDY) -> errors.StagingError:
+def unread_error(x: Staged, what: str, remedy: str = REMEDY) -> errors.StagingError:
     """The error for reading a value that is not computed yet, with the fix."""
     if x.staging.closed:
         return leak_error(x)

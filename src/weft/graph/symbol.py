@@ -5,7 +5,7 @@ from typing import Any
 from .. import errors
 from ..core.aval import Aval
 from ..core.backends import PYTHON_SCALARS
-from ..core.box import GLANCES, NUMBERS, Box, Level, constant
+from ..core.box import GLANCES, NUMBERS, Box, Level, constant_error
 from ..core.call import caller
 from ..core.dtypes import is_complex, is_inexact, promote_all
 from ..core.op import TABLE, Op
@@ -109,7 +109,7 @@ class Symbol(Box):
         if use in GLANCES or not is_inexact(aval_of(self.inner).dtype) or self._is_stopped:
             return
         if use in NUMBERS:
-            raise constant(use, "derivative")
+            raise constant_error(use, "derivative")
         raise errors.InterchangeError(
             f"{use}: another library cannot take part in a trace, its computation would not be "
             "seen; compute with wf's functions, or use x.detach() if a constant is meant"

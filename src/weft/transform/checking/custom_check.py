@@ -14,7 +14,7 @@ from ...backend.device import as_numpy
 from ...core.value import aval_of
 from ..custom.application import Application
 from ..custom.custom_op import CustomOp
-from ..custom.linear_map import disagreement, nonlinearity
+from ..custom.linear_map import describe_disagreement, describe_nonlinearity
 from ..custom.rows import pull_map, push_map
 from ..modes.vmap import vmap
 from .check import MODES, compare_mode
@@ -91,14 +91,14 @@ def _check_rules(what: str, app: Application, inputs: list, findings: dict) -> N
         rule = getattr(app.functions, kind)
         if rule is not None:
             maps[kind] = make(app, tracked, moving, inputs, outputs)
-            why = nonlinearity(maps[kind], domain)
+            why = describe_nonlinearity(maps[kind], domain)
             if why is not None:
                 raise errors.GradientCheckError(
                     f"{what}: its {rule} is not linear in its {carried}: {why}"
                 )
             findings[kind] = "linear"
     if len(maps) == 2:
-        why = disagreement(maps["jvp"], maps["vjp"], kinds["jvp"][1])
+        why = describe_disagreement(maps["jvp"], maps["vjp"], kinds["jvp"][1])
         if why is not None:
             raise errors.GradientCheckError(
                 f"{what}: its vjp is not the transpose of its jvp (L): {why}"

@@ -87,7 +87,7 @@ def _keeps_state(x) -> bool:
     return getattr(x.__class__, "_keeps_state", False)
 
 
-class _Logged:
+class _LoggedDraws:
     """Draws random numbers for the first run, and writes down what was drawn."""
 
     def __init__(self, log: list, source):
@@ -100,7 +100,7 @@ class _Logged:
         return draw
 
 
-class _Repeated:
+class _RepeatedDraws:
     """Hands out what was drawn in the first run."""
 
     again = True
@@ -212,7 +212,7 @@ class _CheckpointedCall:
 
     def first(self, args: tuple, kwargs: dict):
         """The call itself."""
-        with changed(saved_hooks=None, draws=_Logged(self.drawn, self._settings.draws)):
+        with changed(saved_hooks=None, draws=_LoggedDraws(self.drawn, self._settings.draws)):
             out = self._f(*args, **kwargs)
         self._empty(saving_nodes(out, self._began))
         self._ended = next(ids)
@@ -253,7 +253,7 @@ class _CheckpointedCall:
         _refuse_stamped(inputs, self._began, self)
         _refuse_stamped([weak() for weak in self._outlived], self._ended, self)
         args, kwargs = self._rebuild([k.value() for k in self.inputs])
-        draws, start = _Repeated(self), next(ids)
+        draws, start = _RepeatedDraws(self), next(ids)
         token = current.set(replace(self._settings, saved_hooks=None, draws=draws))
         try:
             with _keep_watching(self._settings.tapes):

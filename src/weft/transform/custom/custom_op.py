@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from ... import errors
 from .rows import apply_custom
-from .signature import CustomFunctions, Rule, checked_batch
+from .signature import CustomFunctions, Rule, check_batch
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,7 +75,7 @@ class CustomOp(ABC):
 
     def _functions(self) -> CustomFunctions:
         vjp, jvp = (None if r is None else r.bind(self) for r in self._rules)
-        batch = checked_batch(self.batch)
+        batch = check_batch(self.batch)
         return CustomFunctions(type(self).__name__, self.forward, vjp, jvp, batch, in_class=True)
 
 
@@ -105,7 +105,7 @@ class FunctionOp(CustomOp, Generic[P]):
             for kind, rule in (("vjp", vjp), ("jvp", jvp))
         )
         name = getattr(f, "__name__", type(f).__name__)
-        self._current = CustomFunctions(name, self.forward, pull, push, checked_batch(batch))
+        self._current = CustomFunctions(name, self.forward, pull, push, check_batch(batch))
 
     def forward(self, inputs: Any, **params: Any) -> Any:
         return self._f(*inputs, **params)
@@ -127,7 +127,7 @@ class FunctionOp(CustomOp, Generic[P]):
 
     def def_batch(self, rule: F) -> F:
         """Give the forward for a batch: batch(inputs, mapped) -> the outputs, batch in front."""
-        return self._define(rule, batch=checked_batch(rule))
+        return self._define(rule, batch=check_batch(rule))
 
     def _define(self, rule: F, **part: Any) -> F:
         self._current = replace(self._current, **part)

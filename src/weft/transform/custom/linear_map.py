@@ -59,7 +59,7 @@ def _zeros(a: Aval) -> Tensor:
     return zeros(a.shape, dtype=a.dtype, device=a.device)
 
 
-def nonlinearity(linear: LinearMap, domain: list[Aval]) -> str | None:
+def describe_nonlinearity(linear: LinearMap, domain: list[Aval]) -> str | None:
     """How far the map is from being linear, in words; None where rounding explains it.
 
     Random combinations show what is not additive, wide scalings what is cut off somewhere.
@@ -82,7 +82,9 @@ def nonlinearity(linear: LinearMap, domain: list[Aval]) -> str | None:
     return None
 
 
-def disagreement(linear: LinearMap, transpose: LinearMap, domain: list[Aval]) -> str | None:
+def describe_disagreement(
+    linear: LinearMap, transpose: LinearMap, domain: list[Aval]
+) -> str | None:
     """How far ⟨w, L·u⟩ is from ⟨Lᵀ·w, u⟩, in words; None where rounding explains it."""
     rng = np.random.default_rng(6)
     u = [random_like(a, rng) for a in domain]

@@ -24,9 +24,9 @@ from ...ops.batching import spread
 from ..modes.batch import Batch
 from ..modes.dual import to_tensor, unwrap_if_plain
 from .application import Application, Batched, Values, aval, differentiable
-from .linear_map import LinearMap, disagreement, nonlinearity, transpose_map
+from .linear_map import LinearMap, describe_disagreement, describe_nonlinearity, transpose_map
 from .signature import CustomFunctions
-from .staged_calls import LOOKS, forward_called, forward_inlined, rule_called
+from .staged_calls import LOOKS, call_forward, call_rule, inline_forward
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ def _stage(name: str, arity: int, form: ResultForm, reads, operands: list, app):
     """The operation in a program: what `forward` does, or a call of it."""
     # In a body that is differentiated by running it again, an equation keeps the rules.
     again = any([x.staging.replayed for x in operands if getattr(x, "staged", False)])
-    outs = None if again else forward_inlined(app, operands)
+    outs = None if again else inline_forward(app, operands)
     if outs is None:
         op = row(name, arity, form, reads)
-        made = forward_called(op, operands, app, lambda raws: _compute(form, raws, app))
+        made = call_forward(op, operands, app, lambda raws: _compute(form, raws, app))
     else:
         found = ResultForm(len(outs), tuple(k for k, r in enumerate(outs) if inexact(r)))
         if found != form:
@@ -234,7 +234,7 @@ def _call_rule(app, kind: str, moved: list, inputs: list, outputs: list, top: Te
         return getattr(app, kind)(moved, inputs, outputs)
     except LOOKS as e:
         if isinstance(top._data, Box) and top._data.staged:
-            return rule_called(app, kind, moved, inputs, outputs)
+            return call_rule(app, kind, moved, inputs, outputs)
         if not isinstance(e, errors.InterchangeError):
             raise
         values = (*moved, *inputs, *outputs)
@@ -350,11 +350,11 @@ def _is_made_of(plain: tuple[type, ...], v) -> bool:
 
 
 def _verify(root: Application, given: str, linear: LinearMap, domain: list, met: list) -> None:
-    why = nonlinearity(linear, domain)
+    why = describe_nonlinearity(linear, domain)
     if why is not None:
         moved = "cotangent" if given == "vjp" else "tangents"
         raise _underivable(root, given, f"is not linear in its {moved}: {why}")
-    why = disagreement(linear, lambda w: transpose_map(linear, domain, w, met), domain)
+    why = describe_disagreement(linear, lambda w: transpose_map(linear, domain, w, met), domain)
     if why is not None:
         raise _underivable(root, given, f"cuts its own derivative (detach, no_grad): {why}")
 

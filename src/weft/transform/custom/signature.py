@@ -84,7 +84,7 @@ class CustomFunctions:
         return f"{kind}=… or @{self.name}.def_{kind}"
 
 
-def checked_batch(batch: Any) -> Any:
+def check_batch(batch: Any) -> Any:
     """What was given as `batch`."""
     if batch is None or batch == "loop" or callable(batch):
         return batch

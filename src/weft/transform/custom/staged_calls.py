@@ -23,7 +23,7 @@ from .application import Application, Batched, Values
 LOOKS = (errors.InterchangeError, errors.StagingError)
 
 
-def forward_inlined(app: Application | Batched, operands: list[Raw]) -> list[Any] | None:
+def inline_forward(app: Application | Batched, operands: list[Raw]) -> list[Any] | None:
     """What `forward` makes of values that are not known; None if it has to look at them."""
     reads = getattr(current.get().staging, "reads", None)
     before = None if reads is None else reads.position()
@@ -36,7 +36,7 @@ def forward_inlined(app: Application | Batched, operands: list[Raw]) -> list[Any
         return None
 
 
-def forward_called(
+def call_forward(
     op: Op, operands: list[Raw], app: Application | Batched, compute: Callable[..., Any]
 ) -> tuple[Any, ...]:
     """An equation that calls `forward`; it is tried on some numbers for the results' shapes."""
@@ -69,7 +69,7 @@ def _program(operands: list):
     return box.staging, box.level
 
 
-def rule_called(
+def call_rule(
     app: Application | Batched, kind: str, moved: Values, inputs: Values, outputs: Values
 ) -> Values:
     """An equation that calls a rule (`jvp` or `vjp`) of a custom operation."""

@@ -50,7 +50,7 @@ def _count(colouring: Colouring) -> int:
 
 
 def _colour(shape: tuple[int, int], lines: SparseRows, forward: np.ndarray) -> Colouring:
-    """The colouring for a way to share out the entries."""
+    """The colouring for a given division of the entries between the modes."""
     rows, columns = lines.rows, lines.indices
     by_column = np.argsort(columns, kind="stable")
     of_columns = _colours(lines, columns, forward)
@@ -78,11 +78,11 @@ def _colours(lines: SparseRows, columns: np.ndarray, read: np.ndarray) -> np.nda
 def _shared_out(lines: SparseRows, first: int, enough: int) -> np.ndarray | None:
     """Which entries forward sweeps read; None if that takes `enough` sweeps or more.
 
-    Rows with at most a entries left, and columns with at most b, are peeled off. What is left in
-    a row that goes is read with its columns, in a column that goes with its rows: a + b sweeps
-    or more, where one side alone takes as many as the longest row or column has entries. Where
-    none goes, the limit is raised that has to be raised less; `first` is the side (0: rows) that
-    is preferred.
+    Rows with at most a entries left, and columns with at most b, are peeled off. The entries left
+    in a peeled row are read with their columns, those in a peeled column with their rows: a + b
+    sweeps or more, where one side alone takes as many as the longest row or column has entries. If
+    nothing can be peeled, the limit that needs the smaller increase is raised; `first` is the side
+    (0: rows) that wins a tie.
     """
     height = lines.indptr.size - 1
     across = SparseRows(lines.indptr, lines.indices + height, height + lines.width)
@@ -105,8 +105,8 @@ def _shared_out(lines: SparseRows, first: int, enough: int) -> np.ndarray | None
 
 
 def _peel(ready, neighbours, left, gone, limits, clock: int, height: int) -> int:
-    """Removes what is ready, with all that becomes so; says when each went."""
-    for v in ready:  # it grows; first come, first served, or a dense row goes with its last two
+    """Peel the vertices in `ready`, and those that become ready; records the time of each."""
+    for v in ready:  # it grows; in order of arrival, or a dense row would go with its last two
         if gone[v]:
             continue
         clock += 1

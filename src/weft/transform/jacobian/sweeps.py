@@ -79,7 +79,7 @@ class Sweeper:
     def forward(self, seeds: Seeds, starts: Any, ends: Any) -> Tensor:
         """J·s for each seed s, from the values `starts` to `ends`, both flattened.
 
-        The starts are independent variables, also where one is computed from another.
+        The starts are independent variables, even if one is computed from another.
         """
         return self._sweep_chunks(seeds, starts, ends, self._forward_once)
 
@@ -121,7 +121,7 @@ class Sweeper:
         return frozenset(starts if whole else ())
 
     def _boxes(self, tag: float, seeds: Seeds, rows, starts) -> dict:
-        """The seeds of each start as a batch; those that are all zero are left out."""
+        """The seeds of each start as a batch; starts with zero seeds only are left out."""
         boxes, at = {}, 0
         for i in starts:
             aval = self.trace.avals[i]
@@ -162,10 +162,10 @@ def dense_reverse(s: Sweeper, seeds: Seeds) -> Tensor:
 def through_cut(s: Sweeper, cut: list[int], seeds: Seeds) -> Tensor:
     """The whole Jacobian as a product at a cut: forward sweeps after it, reverse ones before.
 
-    Every way from inputs to outputs meets the cut C, so the outputs are a function y(C) of its
-    values as independent variables, and C is a function of the inputs: J = ∂y/∂C · dC/dx. That
-    holds where values of C depend on each other, too: the first factor keeps the others fixed,
-    the second goes through them.
+    Every path from inputs to outputs goes through the cut C, so the outputs are a function y(C) of
+    its values as independent variables, and C is a function of the inputs: J = ∂y/∂C · dC/dx. That
+    also holds if values of C depend on each other: the first factor keeps the others fixed, the
+    second goes through them.
     """
     after = s.forward(seeds, cut, s.trace.outputs)
     before = s.reverse(seeds, cut, s.trace.inputs)

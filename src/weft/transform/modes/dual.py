@@ -13,7 +13,7 @@ from ...core.box import (
     Box,
     Level,
     Loose,
-    constant,
+    constant_error,
     level_of,
     loose_levels,
     raise_to_level,
@@ -90,7 +90,7 @@ class Dual(Box):
         if self.tangent is None or use in GLANCES:
             return
         if use in NUMBERS:
-            raise constant(use, "tangent")
+            raise constant_error(use, "tangent")
         raise errors.InterchangeError(
             f"{use} of a dual tensor would lose its tangent; use x.detach() if that is meant, or "
             "compute with wf's functions"

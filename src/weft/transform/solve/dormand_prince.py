@@ -154,7 +154,7 @@ def integrate(
     return stack(found, 0)
 
 
-def chosen_steps(
+def choose_steps(
     field: Callable[..., Any], y0: Tensor, ts: Tensor, control: StepControl
 ) -> list[tuple[float, float]]:
     """Where the steps of a solution begin, as offsets from the first time, and their lengths."""
@@ -163,7 +163,7 @@ def chosen_steps(
         return [(step.at, step.h) for step in found]
 
 
-def made_again(
+def redo_steps(
     field: Callable[..., Any],
     y: Tensor,
     first: Tensor,

@@ -30,7 +30,7 @@ from ..modes.functional import jvp, vjp
 from ..modes.trace import trace_of
 from ..modes.vmap import vmap
 from . import staged_ode
-from .dormand_prince import StepControl, chosen_steps, integrate, made_again
+from .dormand_prince import StepControl, choose_steps, integrate, redo_steps
 from .packing import Packing, numbers, pack, unpack
 from .replay import PureProgram, close_trace
 from .solution import trajectory
@@ -133,7 +133,7 @@ def _by_adjoint(
     stopped = rebuild([x.detach() if x.__class__ in TENSORS else x for x in leaves])
 
     def watch(y, t, slope):
-        _same(program(y, t, *constants)[0], slope, t)
+        _refuse_other_operations(program(y, t, *constants)[0], slope, t)
 
     moves = any([may_move(v) or v.__class__ in BOXED for v in (start, ts, *others)])
     with changed(grad=False):
@@ -148,7 +148,7 @@ def _by_adjoint(
     return trajectory([found, start, ts, *others], flow) if moves else found
 
 
-def _same(replayed: Tensor, slope: Tensor, t: Tensor) -> None:
+def _refuse_other_operations(replayed: Tensor, slope: Tensor, t: Tensor) -> None:
     """Refuse a function that did something else at a later time: its adjoint is not known."""
     got, had = (as_numpy(ground(x)).astype(float) for x in (replayed, slope))
     allowed = float(finfo(slope.dtype).eps) ** 0.5 * abs(had).max(initial=0.0)
@@ -267,22 +267,20 @@ class Flow:
         found = narrow(flow.solve(concat([y0, dy0 / scale], 0), ts, values), 1, n, 2 * n) * scale
         return found if along is None else found + along
 
-    def _carried_back(
-        self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list[Tensor]
-    ) -> Tensor:
+    def _carry_back(self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list[Tensor]) -> Tensor:
         """(a, q) at the first of two times, from those at the second.
 
         The solution is solved forwards again: backwards, what decays would grow. So the adjoint
         goes from the end of each step to its beginning, with the solution given at both.
         """
         if current.get().staging is not None:
-            return self._staged_back(flow, ys, ts, aq, others)
+            return self._carry_back_staged(flow, ys, ts, aq, others)
         fixed = [v.detach() for v in others]
 
         def field(y: Tensor, t: Tensor) -> Tensor:
             return self.field(y, t, fixed).detach()
 
-        steps = chosen_steps(field, ys[0].detach(), ts.detach(), self.control)
+        steps = choose_steps(field, ys[0].detach(), ts.detach(), self.control)
         return self._along(flow, field, steps, ts[0].to(ys.dtype).detach(), ys, ts, aq, others)
 
     def _along(self, flow, field, steps: list, first, ys: Tensor, ts: Tensor, aq, others: list):
@@ -291,7 +289,7 @@ class Flow:
         """
         n, stride = ys.shape[1], -(-len(steps) // ANCHORS)
         if len(steps) > 1:
-            inner = made_again(field, ys[0].detach(), first, steps, stride)
+            inner = redo_steps(field, ys[0].detach(), first, steps, stride)
             states = stack([ys[0].detach(), *[y for y, _ in inner], ys[1].detach()], 0)
             ts = stack([ts[0], *[t.to(ts.dtype) for _, t in inner], ts[1]], 0)
             del inner  # the states are there twice
@@ -306,7 +304,7 @@ class Flow:
                 aq = flow.solve(concat([ends[1], aq], 0), back, others)[1][n:]
         return aq
 
-    def _staged_back(
+    def _carry_back_staged(
         self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list[Tensor]
     ) -> Tensor:
         """`_carried_back` in a program, where the number of steps is not known.
@@ -318,7 +316,7 @@ class Flow:
             return end[ys.shape[1] :]
         forwards = staged_ode.OdeProblem(lambda y, t: self.field(y, t, others), self.control)
         backwards = staged_ode.OdeProblem(lambda y, t: flow.field(y, t, others), flow.control)
-        return staged_ode.carried_back(forwards, backwards, ys, ts, aq)
+        return staged_ode.carry_back(forwards, backwards, ys, ts, aq)
 
     def pull(self, g: Tensor, ys: Tensor, args: list[Tensor]) -> list[Tensor | None]:
         """The solution of the adjoint equation, backwards from each time to the one before."""
@@ -333,7 +331,7 @@ class Flow:
         flow = flow_of(adjoint, replace(self.control, groups=groups, whole=True), others)
         aq = concat([g[-1], zeros(sum(sizes), dtype=dtype, device=y0.device)], 0)
         for i in range(ts.shape[0] - 1, 0, -1):
-            aq = self._carried_back(flow, ys[i - 1 : i + 1], ts[i - 1 : i + 1], aq, others)
+            aq = self._carry_back(flow, ys[i - 1 : i + 1], ts[i - 1 : i + 1], aq, others)
             aq = concat([narrow(aq, 0, 0, n) + g[i - 1], narrow(aq, 0, n, aq.shape[0])], 0)
         a, q = narrow(aq, 0, 0, n), narrow(aq, 0, n, aq.shape[0])
         by_time = (g * slopes).sum(axis=1)

@@ -52,7 +52,7 @@ def integrate(field: Callable, y0: Tensor, ts: Tensor, control: StepControl) -> 
         count, lengths, found = chosen.run()
     if not moves:
         return found
-    return _made_again(field, y0, slope, first, offsets, count, lengths, control)
+    return _redo_steps(field, y0, slope, first, offsets, count, lengths, control)
 
 
 def may_move(x: Tensor) -> bool:
@@ -219,7 +219,7 @@ def _norm(error: Tensor, sizes: Tensor, control: StepControl) -> Tensor:
     return where((abs(ratio) < inf).all(), worst**0.5, inf)
 
 
-def _made_again(
+def _redo_steps(
     field: Callable, y: Tensor, slope: Tensor, first, offsets, count, lengths, control: StepControl
 ) -> Tensor:
     """The solution by steps of these lengths, to be differentiated."""
@@ -264,7 +264,7 @@ class OdeProblem:
     control: StepControl
 
 
-def carried_back(
+def carry_back(
     forwards: OdeProblem, backwards: OdeProblem, ys: Tensor, ts: Tensor, aq: Tensor
 ) -> Tensor:
     """What solves `backwards` beside y, at the first of two times, from what it is at the second.

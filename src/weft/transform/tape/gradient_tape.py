@@ -270,7 +270,7 @@ class GradientTape:
 
     def _jacobian(self, target, source, config: SchedulerConfig):
         from ..jacobian.tape_jacobian import (
-            swept,  # with the planner's modules, which few programs need
+            sweep_jacobian,  # with the planner's modules, which few programs need
         )
 
         self._refuse_if_consumed("jacobian")
@@ -287,7 +287,7 @@ class GradientTape:
         self._refuse_without_block("jacobian")
         with self._repeatably(), exactly():
             record = self._records(leaves)
-            matrix = swept(config, start, end, target.detach(), record)
+            matrix = sweep_jacobian(config, start, end, target.detach(), record)
         if not self._persistent:
             self._consumed_at = origin()
         matrix = matrix.reshape((*target.shape, *source.shape))
