@@ -63,7 +63,7 @@ def _check(
 def compare_mode(
     problem: CheckProblem, estimate: Estimate, mode: str, path: tuple[str, ...] = ()
 ) -> Comparison:
-    """A mode's Jacobian beside the differences; raises where they disagree."""
+    """Compare a mode's Jacobian with the differences; raises where they disagree."""
     compared = problem.compare(mode, estimate)
     if not compared.holds:
         way = " over ".join(MODES[m] for m in (mode, *path))

@@ -78,7 +78,7 @@ def check_op(op: CustomOp, *args: Any, **params: Any) -> OpReport:
 
 
 def _check_rules(what: str, app: Application, inputs: list, findings: dict) -> None:
-    """The rules are linear in what they carry, and adjoint to each other."""
+    """Check that the rules are linear in the (co)tangents, and adjoint to each other."""
     outputs = app.values(inputs)
     tracked = [k for k, y in enumerate(outputs) if is_inexact(y)]
     moving = [i for i, x in enumerate(inputs) if is_inexact(x)]
@@ -117,7 +117,7 @@ def _check_mode(problem: CheckProblem, estimate: Estimate, mode: str, derived: s
 
 
 def _check_batch(what: str, f: Callable[..., Any], inputs: list) -> str:
-    """The batch rule on two elements gives what forward gives on each."""
+    """Check that the batch rule on two elements gives the results of forward on each."""
     moved = [x * 1.125 + 0.0625 if is_inexact(x) else x for x in inputs]
     together = vmap(f)(*[stack(pair) for pair in zip(inputs, moved, strict=True)])
     for k, one in enumerate((f(*inputs), f(*moved))):
@@ -131,6 +131,6 @@ def _check_batch(what: str, f: Callable[..., Any], inputs: list) -> str:
 
 
 def _close(y: Tensor, z: Tensor) -> bool:
-    """Equal up to the rounding of another order of summation, and where both are NaN."""
+    """Whether two tensors are equal up to another order of summation; NaN equals NaN."""
     a, b = as_numpy(y._data), as_numpy(z._data)
     return bool(np.allclose(b, a, rtol=EPS**0.5, atol=EPS**0.5 * size_of(a), equal_nan=True))

@@ -1,4 +1,4 @@
-"""A function's derivatives beside finite differences: both Jacobians, and where they differ."""
+"""Comparing a function's derivatives with finite differences: both Jacobians, and their errors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ WIDE: set[np.dtype] = {dtypes.float64, dtypes.complex128}
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two Jacobians in coordinates (results by arguments), and the error that is allowed.
+    """Two Jacobians in coordinates (results by arguments), and the allowed error.
 
-    resolved  whether the differences are sharp enough to tell
+    resolved  whether the differences are accurate enough to decide
     """
 
     analytical: np.ndarray
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def worst(self) -> tuple[int, ...]:
-        """The element that is furthest outside of what is allowed."""
+        """The element that exceeds the allowed error most."""
         excess = np.nan_to_num(self.error / self.allowed, nan=np.inf)
         return tuple(map(int, np.unravel_index(excess.argmax(), excess.shape)))
 
@@ -89,7 +89,7 @@ class CheckProblem:
 
     @cached_property
     def v(self) -> np.ndarray[Any, Any]:
-        """A direction that no coordinate is absent from."""
+        """A direction in which no coordinate is zero."""
         return _bent(self.x.size, 13) * self.scale
 
     @cached_property
@@ -123,7 +123,7 @@ class CheckProblem:
         return ridders(self.value, self.x, steps, self._noise(self.value), self.one_sided)
 
     def _noise(self, f: Callable[..., Any]) -> np.ndarray:
-        """The rounding errors of a function of the coordinates, where differences look."""
+        """The rounding errors of a function of the coordinates, where differences evaluate it."""
         return noise_around(f, self.x, self.v, EPS, self.rng, self.one_sided)
 
     def jacobian(self, mode: str) -> tuple[np.ndarray, float]:
@@ -146,10 +146,10 @@ class CheckProblem:
         return found, float(noise.max(initial=0.0)) + UNITS * EPS * size_of(found)
 
     def compare(self, mode: str, estimate: Estimate) -> Comparison:
-        """A mode's Jacobian beside the estimate."""
+        """A mode's Jacobian compared with the estimate."""
         found, noise = self.jacobian(mode)
         allowed = np.nan_to_num(estimate.bound, nan=np.inf) + noise + UNDERFLOW
-        # In units of the steps the columns are alike: there vagueness can be judged.
+        # In units of the steps the columns have one scale, in which the resolution can be judged.
         size = max(self.size, size_of(found), size_of(estimate.value))
         resolved = bool((allowed <= RESOLUTION * size + UNDERFLOW).all())
         h = self.scale
@@ -173,7 +173,7 @@ class CheckProblem:
 
 
 def _coordinates_or_nan(space: Coordinates, f: Callable[..., Any]) -> np.ndarray:
-    """The coordinates of f(); NaN where a factorisation says that it does not exist."""
+    """The coordinates of f(); NaN if a factorisation does not exist."""
     try:
         return space.pack(f())
     except np.linalg.LinAlgError:
@@ -189,7 +189,7 @@ def _bent(size: int, seed: int) -> np.ndarray:
 def problem_of(
     what: str, f: Callable[..., Any], args: Any, one_sided: bool = False
 ) -> CheckProblem:
-    """f at arguments, as a function of those leaves that are floating-point numbers."""
+    """f at these arguments, as a function of the leaves in floating point."""
     import optree  # imported at first use: `import weft` stays quick
 
     paths, leaves, structure = optree.tree_flatten_with_path(args)

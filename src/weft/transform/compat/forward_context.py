@@ -32,7 +32,7 @@ class ForwardADContext:
         """This context's level inside the transformation that is running now."""
         running = innermost()
         around = running.tag if running else 0
-        if around in self._tags.values():  # its own block
+        if around in self._tags.values():  # the level is this context's own
             return around
         if around not in self._tags:
             self._tags[around] = Loose(None)

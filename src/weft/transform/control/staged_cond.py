@@ -31,7 +31,7 @@ from .body_draws import streams
 def cond(
     taken: Tensor, yes: Callable[[], list[Tensor]], no: Callable[[], list[Tensor]]
 ) -> list[Tensor]:
-    """The results of one of two functions, as one equation; both give tensors of the same kinds."""
+    """The results of one of two functions, as one equation; both return the same types."""
     outside = current.get().draws
     drawn: list[Any] = []
 
@@ -102,7 +102,7 @@ def _push_cond(tangents, y, *args):
 
 
 def _batch_cond(call, size, mapped, args, static):
-    """One branch for the whole batch; both, where the elements of the batch differ in it."""
+    """One branch for the whole batch; both, if the predicate differs over the batch."""
     (branch,) = static
     taken, *values = tensors(args)
     every = [True] * len(branch.yes.outputs)
@@ -119,10 +119,10 @@ def _batch_cond(call, size, mapped, args, static):
 
 
 def choose_elements(taken: Tensor, branch: Branch, values: list[Tensor]) -> list[Tensor]:
-    """Both branches, and of each element the result of its own.
+    """Run both branches, and select for each element the result of its own.
 
-    Where a branch is not taken no cotangent comes back through its operands: it would be zero,
-    but products in the branch may make NaN of it.
+    Where a branch is not taken no cotangent passes back through its operands: it would be zero,
+    but products in the branch may turn it into NaN.
     """
     yes = replay_body(branch.yes, where_taken(taken, values))
     no = replay_body(branch.no, where_taken(~taken, values))
@@ -130,7 +130,7 @@ def choose_elements(taken: Tensor, branch: Branch, values: list[Tensor]) -> list
 
 
 def where_taken(taken: Tensor | bool, leaves: list[Any]) -> list[Any]:
-    """The same values; only where they are `taken` does a cotangent come back through them."""
+    """The same values; cotangents pass back through them only where `taken` is true."""
     return [
         where(taken, x, x.detach()) if x.__class__ in TENSORS and inexact(x) else x for x in leaves
     ]

@@ -45,7 +45,7 @@ def while_loop(
 ) -> tuple[Values, Tensor]:
     """carry = body(carry) while test(carry), as one equation: the last carry, and whether it ended.
 
-    It has not if the test still holds after `most` steps.
+    It has not ended if the test still holds after `most` steps.
     """
     kinds, n, drawn = [kind_of(x) for x in carry], len(carry), []
     outside = current.get().draws
@@ -75,7 +75,7 @@ def _carry_streams(test: Graph, body: Graph, n: int, drawn, begun: list) -> None
 
 
 def _pull_while(g, y, *args):
-    """The pull-back of as many steps as there may be, each of which is taken or not."""
+    """The pull-back of a scan of `most` steps, each of which is taken or not."""
     *args, repeat = args
     if repeat.most is None:
         raise errors.NotDifferentiable(
@@ -140,7 +140,7 @@ def _push_while(tangents, y, *args):
 
 
 def _batch_while(call, size, mapped, args, static):
-    """Until the test fails for all of a batch; those that are done keep their carry."""
+    """The loop until the test fails for the whole batch; finished elements keep their carry."""
     (repeat,) = static
     values, n = tensors(args), repeat.carries
     inputs = settle_batched(repeat.body, list(mapped), n)

@@ -40,7 +40,7 @@ class CustomOp(ABC):
     [0.5, 1.0]
     """
 
-    _caches = ("_state", "_rules")  # which a compiled function does not look at
+    _caches = ("_state", "_rules")  # not guarded by compiled functions
     batch: Callable[..., Any] | str | None = None
     _rules: tuple[Rule | None, Rule | None] = (None, None)
 
@@ -70,7 +70,7 @@ class CustomOp(ABC):
         return apply_custom(self._functions(), state, inputs, self._params(inputs, params))
 
     def _params(self, inputs, params: dict) -> dict:
-        """The keywords of a call, with those that were left out."""
+        """The keywords of a call, with defaults for those left out."""
         return params
 
     def _functions(self) -> CustomFunctions:
@@ -131,7 +131,7 @@ class FunctionOp(CustomOp, Generic[P]):
 
     def _define(self, rule: F, **part: Any) -> F:
         self._current = replace(self._current, **part)
-        vars(self).pop("_state", None)  # what was found out about the operation before
+        vars(self).pop("_state", None)  # the cached facts about the operation
         return rule
 
     def _functions(self) -> CustomFunctions:
@@ -139,7 +139,7 @@ class FunctionOp(CustomOp, Generic[P]):
 
 
 def _defaults(f: Callable[..., Any]) -> list[tuple[float, str, object]]:
-    """(position, name, default) of the parameters that need not be given."""
+    """(position, name, default) of the optional parameters."""
     return [
         (float("inf") if p.kind is Parameter.KEYWORD_ONLY else i, p.name, p.default)
         for i, p in enumerate(signature(f).parameters.values())

@@ -27,5 +27,5 @@ def compile_if_compiled(
     f: Callable[..., Any], derivative: Callable[..., Any]
 ) -> Callable[..., Any]:
     """A derivative of f: compiled if f is, with the same options; else unchanged."""
-    alike = getattr(type(f), "alike", None)  # on the type: a bound method would pass its object
+    alike = getattr(type(f), "alike", None)  # on the type: a bound method has its function's
     return derivative if alike is None else alike(f, derivative)

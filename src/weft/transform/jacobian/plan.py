@@ -182,14 +182,14 @@ def make_plan(
 
 
 def _compressed_candidates(s: Sweeper, plan: Plan, symmetric: bool, allowed) -> list[Candidate]:
-    """The plans that use sparsity."""
+    """The candidates that use sparsity."""
     m, n = plan.shape
     try:
         pattern = jacobian_pattern(s.trace, s.equations, _WORTH_COMPRESSING)
     except Dense:
         plan.notes.append("sparsity: none worth using")
         return []
-    if symmetric:  # operations whose pattern is wider than need be may be so on one side only
+    if symmetric:  # a pattern that is wider than necessary may be so on one side only
         pattern = _symmetric(pattern)
     plan.pattern = pattern
     ways: dict[str, Callable] = {"columns": column_colouring, "rows": row_colouring}

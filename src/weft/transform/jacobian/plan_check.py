@@ -112,7 +112,7 @@ def check_projection(name: str, s: Sweeper, plan: Plan, found: Tensor) -> None:
 
 
 def _excess(s: Sweeper, plan: Plan, found: Tensor) -> Tensor:
-    """How far each element of J·v is off, beside what rounding explains.
+    """The error of each element of J·v, relative to what rounding explains.
 
     It is computed with tensors, so that every element of a batch is compared.
     """
@@ -122,7 +122,7 @@ def _excess(s: Sweeper, plan: Plan, found: Tensor) -> Tensor:
     terms = found.to("float64") * _over_columns(plan, v[0], found)
     scale = _sum_rows(plan, abs(terms)) + abs(expected)
     eps = 100 * _precision(s) * (n + len(s.equations) + 10)
-    # Entries may cancel to nothing inside the function: rounding there is of the size of one.
+    # Entries may cancel inside the function: allow for rounding of values of size one.
     allowed = eps * (scale + maximum(where(isfinite(scale), scale, 0.0).max(), 1.0))
     return abs(_sum_rows(plan, terms) - expected) / allowed
 

@@ -172,7 +172,7 @@ def _of(value: Callable[..., Any], args) -> Callable[..., Any]:
 
 
 class _SolverCall:
-    """One call of a solver: the form of the unknown, and what counts as solved."""
+    """One call of a solver: the form of the unknown, and the tolerance."""
 
     def __init__(self, what: str, packing: Packing, tol: float | None):
         self.what, self.packing, self._tol = what, packing, tol
@@ -192,7 +192,7 @@ class _SolverCall:
         f: Callable[..., Any],
         args: tuple,
     ):
-        """The solution as a differentiable function of all that the residual reads."""
+        """The solution, differentiable by all values that the residual reads."""
         constant = _stop_gradients(args)
         x0 = pack([x.detach() for x in self.packing.start], self.packing.dtype)
         with changed(grad=False), BACKENDS[ndarray].quiet():
@@ -239,14 +239,14 @@ class _SolverCall:
 
 
 def _stop_gradients(tree):
-    """The same tree with its tensors unconnected."""
+    """The same tree with its tensors detached."""
     leaves, rebuild = trees.flatten(tree)
     return rebuild([x.detach() if x.__class__ in TENSORS else x for x in leaves])
 
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """What defines x: a residual, as a program of x and of all else it reads, is zero."""
+    """The problem that defines x: a residual, a program of x and of all else it reads, is zero."""
 
     what: str
     line: str

@@ -1,7 +1,7 @@
 """`odeint`: solutions of ordinary differential equations, differentiated in either order.
 
-"discrete" differentiates the steps that were made; "adjoint" solves the differential equations
-that the derivatives obey, along the solution, and keeps nothing of the steps for that.
+"discrete" differentiates the accepted steps; "adjoint" solves the differential equations of the
+derivatives along the solution, and saves nothing of the steps for that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 GRADIENTS = ("discrete", "adjoint")
-ANCHORS = 8  # states that an adjoint keeps at a time, of each depth
+ANCHORS = 8  # states that the adjoint keeps at a time, at each depth of recursion
 
 
 def odeint(
@@ -110,7 +110,7 @@ def _one_of(name: str, value, allowed) -> None:
 
 
 def _times(ts, y: Tensor) -> Tensor:
-    """The times as a tensor where y is; plain numbers are as precise as y is."""
+    """The times as a tensor on y's device; plain numbers get y's precision."""
     ts = asarray(ts, dtype=y.dtype) if isinstance(ts, list | tuple) else asarray(ts)
     ts = ts.to(y.device)
     if ts.ndim != 1 or not ts.shape[0] or dtypes.is_complex(ts.dtype):
@@ -124,7 +124,7 @@ def _times(ts, y: Tensor) -> Tensor:
 def _by_adjoint(
     field: Callable[..., Any], start: Tensor, ts: Tensor, args: tuple, control: StepControl
 ):
-    """The solution as one step of the recorded program: what f reads becomes an argument."""
+    """The solution as one recorded operation; the values that f reads become its arguments."""
     first = ts[0].to(start.dtype)
     traced = trace_of("odeint", lambda y, t: field(y, t, args), [start, first], lambda xs: xs)
     program, others = close_trace(traced)
@@ -149,7 +149,7 @@ def _by_adjoint(
 
 
 def _refuse_other_operations(replayed: Tensor, slope: Tensor, t: Tensor) -> None:
-    """Refuse a function that did something else at a later time: its adjoint is not known."""
+    """Refuse a function that did other operations at a later time: the adjoint uses the first."""
     got, had = (as_numpy(ground(x)).astype(float) for x in (replayed, slope))
     allowed = float(finfo(slope.dtype).eps) ** 0.5 * abs(had).max(initial=0.0)
     if got.size == had.size and abs(got - had).max(initial=0.0) <= allowed:
@@ -162,7 +162,7 @@ def _refuse_other_operations(replayed: Tensor, slope: Tensor, t: Tensor) -> None
 
 
 def may_move(x: Array) -> bool:
-    """Whether somebody may ask for the derivative by a value."""
+    """Whether a derivative with respect to a value may be taken."""
     value = x
     while value.__class__ in TENSORS or value.__class__ in BOXES:
         if value.__class__ is Symbol:
@@ -197,7 +197,7 @@ class Variational:
 
 @dataclass(frozen=True)
 class Adjoint:
-    """(y, a, q)' = (f, −aᵀ∂f/∂y, −aᵀ∂f/∂θ) for the θ that a derivative is asked by."""
+    """(y, a, q)' = (f, −aᵀ∂f/∂y, −aᵀ∂f/∂θ), for the θ to differentiate by."""
 
     field: "AnyField"
     size: int
@@ -222,15 +222,15 @@ def _of_some(field, t: Tensor, others: list, which: tuple[int, ...]) -> tuple[Ca
     return f, [others[k] for k in which]
 
 
-# (y, t, what else it reads) to the slope.
+# (y, t, other values that it reads) -> the slope.
 AnyField = Field | Variational | Adjoint
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What defines the values (ys, y0, ts, *others): ys solves the equation at the times ts.
+    """The problem that defines ys from (y0, ts, *others): ys solves the equation at the times ts.
 
-    wanted  by which of the others a derivative can be asked
+    wanted  which of the others can be differentiated by
     """
 
     field: "AnyField"
@@ -270,8 +270,8 @@ class Flow:
     def _carry_back(self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list[Tensor]) -> Tensor:
         """(a, q) at the first of two times, from those at the second.
 
-        The solution is solved forwards again: backwards, what decays would grow. So the adjoint
-        goes from the end of each step to its beginning, with the solution given at both.
+        The solution is solved forwards again: solved backwards, what decays would grow. The adjoint
+        goes from the end of each step to its beginning, with the solution known at both.
         """
         if current.get().staging is not None:
             return self._carry_back_staged(flow, ys, ts, aq, others)
@@ -284,15 +284,17 @@ class Flow:
         return self._along(flow, field, steps, ts[0].to(ys.dtype).detach(), ys, ts, aq, others)
 
     def _along(self, flow, field, steps: list, first, ys: Tensor, ts: Tensor, aq, others: list):
-        """`_carried_back` along given steps. Of many a few ends are kept at a time; what lies
-        between two of them is done in the same way.
+        """`_carry_back` along given steps.
+
+        Of many steps only `ANCHORS` ends are kept at a time; the steps between two of them are
+        treated in the same way, recursively.
         """
         n, stride = ys.shape[1], -(-len(steps) // ANCHORS)
         if len(steps) > 1:
             inner = redo_steps(field, ys[0].detach(), first, steps, stride)
             states = stack([ys[0].detach(), *[y for y, _ in inner], ys[1].detach()], 0)
             ts = stack([ts[0], *[t.to(ts.dtype) for _, t in inner], ts[1]], 0)
-            del inner  # the states are there twice
+            del inner  # `states` is a copy
             ys = trajectory([states, ys[0], ts, *others], self)
         for i in range(ts.shape[0] - 2, -1, -1):
             ends, here = ys[i : i + 2], ts[i : i + 2]
@@ -307,9 +309,9 @@ class Flow:
     def _carry_back_staged(
         self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list[Tensor]
     ) -> Tensor:
-        """`_carried_back` in a program, where the number of steps is not known.
+        """`_carry_back` while tracing, where the number of steps is not known.
 
-        To be differentiated again, the solution is solved backwards beside the adjoint.
+        If it may be differentiated again, the solution is solved backwards with the adjoint.
         """
         if any([staged_ode.may_move(v) for v in (ys, ts, aq, *others)]):
             end = flow.solve(concat([ys[1], aq], 0), stack([ts[1], ts[0]], 0), others)[1]
@@ -357,7 +359,7 @@ def _real(x: Tensor):
 
 
 def _scale(values: list, dtype) -> Tensor:
-    """The largest magnitude, a constant: so that atol means the same for small (co)tangents."""
+    """The largest magnitude, as a constant: atol then means the same for small (co)tangents."""
     largest = zeros((), dtype=dtype, device=values[0].device)
     for x in values:
         if x.size:
