@@ -322,9 +322,7 @@ def _with_places(call: _CheckpointedCall, saved):
 
 
 def _weak(raw):
-    return (
-        ref(raw) if type(raw).__weakrefoffset__ else None
-    )  # NumPy scalars have no weak references
+    return ref(raw) if type(raw).__weakrefoffset__ else None  # None for NumPy scalars
 
 
 def _own_nodes(nodes: list[Node]) -> list[Node]:
