@@ -221,29 +221,31 @@ def refuse_inner(what: str, x: Array, tag: float) -> None:
         )
 
 
-class Loose(float):
+class LooseLevel(float):
     """The level of `DualTensor`s that the user made by hand, outside of any transformation.
 
     below  the loose levels that it was computed from; None: it may be mixed with any lower level
     """
 
-    below: frozenset["Loose"] | None
+    below: frozenset["LooseLevel"] | None
 
-    def __new__(cls, below: frozenset["Loose"] | None) -> "Loose":
+    def __new__(cls, below: frozenset["LooseLevel"] | None) -> "LooseLevel":
         self = super().__new__(cls, next(tags))
         self.below = below
         return self
 
 
-def loose_levels(x: Array) -> frozenset[Loose]:
+def loose_levels(x: Array) -> frozenset[LooseLevel]:
     """The loose level of a value, with the loose levels below it."""
     level = level_of(x)
-    return frozenset((level, *(level.below or ()))) if isinstance(level, Loose) else frozenset()
+    return (
+        frozenset((level, *(level.below or ()))) if isinstance(level, LooseLevel) else frozenset()
+    )
 
 
 def check_levels(args: Iterable[Array], top: float) -> None:
     """Refuse tensors whose transformation has ended, and a mixture of unrelated loose levels."""
-    if isinstance(top, Loose):
+    if isinstance(top, LooseLevel):
         if top.below is not None:
             _refuse_mixture(args, top)
     elif isinstance(top, Tag) and top.ended and not _replaying():
@@ -260,10 +262,10 @@ def _replaying() -> bool:
     return draws is not None and draws.again
 
 
-def _refuse_mixture(args, top: Loose) -> None:
+def _refuse_mixture(args, top: LooseLevel) -> None:
     for a in args:
         level = level_of(a)
-        if level.__class__ is Loose and level != top and level not in (top.below or ()):
+        if level.__class__ is LooseLevel and level != top and level not in (top.below or ()):
             raw = a if a.__class__ in BOXES else a._data
             if getattr(raw, "tangent", None) is not None:
                 raise errors.ArgumentError(

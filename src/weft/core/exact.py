@@ -43,7 +43,7 @@ def _exact_object(kind: type, x: Any) -> Any:
     if kind is frozenset:
         return kind, frozenset([exact(v) for v in x])
     if kind.__hash__ is object.__hash__ and kind.__eq__ is not object.__eq__:
-        return Same(x)  # a tensor: its == compares elements
+        return IdentityKey(x)  # a tensor: its == compares elements
     if kind.__hash__ is not object.__hash__ and is_dataclass(kind):
         counting = [f.compare if f.hash is None else f.hash for f in fields(kind)]
         named = [f.name for f, counts in zip(fields(kind), counting, strict=True) if counts]
@@ -51,7 +51,7 @@ def _exact_object(kind: type, x: Any) -> Any:
     return kind, x
 
 
-class Same:
+class IdentityKey:
     """An object as a key by its identity."""
 
     __slots__ = ("_held",)
@@ -60,7 +60,7 @@ class Same:
         self._held = held
 
     def __eq__(self, other: Any) -> bool:
-        return other.__class__ is Same and other._held is self._held
+        return other.__class__ is IdentityKey and other._held is self._held
 
     def __hash__(self) -> int:
         return id(self._held)

@@ -42,7 +42,7 @@ class Node:
     shape: Any  # of an operation with several outputs: a tuple of shapes
     dtype: Any
     thread: int
-    extra: "Extra | None"
+    extra: "NodeExtra | None"
     code: CodeType
     lasti: int
 
@@ -60,7 +60,7 @@ class Node:
         self.parents = self.saved = None
 
 
-class Extra:
+class NodeExtra:
     """State that few nodes have: gradient hooks, a retained gradient, an unpack hook.
 
     `severed` is the mark of arguments that were computed from a gradient without its graph.
@@ -100,7 +100,7 @@ class Leaf:
         self.dtype: Any = dtype
         self.tensor: Any = tensor  # weak reference, or None: the tensor owns the leaf
         self.kept = None
-        self.extra: Extra | None = None
+        self.extra: NodeExtra | None = None
         self.requested: bool = requested  # by requires_grad, not only by a tape's watch
         self.watchers: tuple[Any, ...] = ()
 
@@ -173,7 +173,7 @@ class Severed:
         """Whether the gradient may depend on a leaf or a node."""
         if goal.id < self.id:  # recorded later
             return False
-        if self.of is None or any(-n.id in self.of for n in _above(goal)):
+        if self.of is None or any(-n.id in self.of for n in _with_leaves(goal)):
             return True
         return any([ask(goal) for ask in self.asks])
 
@@ -185,7 +185,7 @@ class Severed:
         return Severed(self.origin, of, self.remedy, (*self.asks, *other.asks))
 
 
-def _above(goal: "Leaf | Node") -> list["Leaf | Node"]:
+def _with_leaves(goal: "Leaf | Node") -> list["Leaf | Node"]:
     """A node and the leaves that it was computed from."""
     found, waiting, seen = [goal], [goal], set()
     while waiting:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from . import dtypes
 from .backends import BACKENDS, PYTHON_SCALARS
-from .node import Extra, Leaf, Node, Severed, ids
+from .node import Leaf, Node, NodeExtra, Severed, ids
 from .op import Op, Partials, saves
 from .origin import INTERNAL, user_frame
 from .settings import Settings
@@ -133,7 +133,7 @@ def _is_flat(op: Op, i: int, z) -> bool:
 
 def sever(node: Node, mark: Severed) -> None:
     """Mark a node whose arguments include a severed gradient, beside those that are recorded."""
-    node.extra = node.extra or Extra()
+    node.extra = node.extra or NodeExtra()
     node.extra.severed = mark
 
 
@@ -164,7 +164,7 @@ def pick(whole: Node, k: int) -> Node:
 
 def pack(node: Node, hook: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
     """Replace a node's saved values by what the user's pack hook returns for them."""
-    node.extra = Extra()
+    node.extra = NodeExtra()
     node.extra.unpack = unpack
     node.saved = tuple(_pack(hook, s) for s in node.saved or ())
 

@@ -14,7 +14,7 @@ from .types import Raw
 # When each piece of memory was last overwritten, in node ids, which decrease with time. A saved
 # value keeps its memory alive, so an address that was stamped after the node was recorded is that
 # very memory. A stamp is dropped when the array that owns the memory dies.
-_STAMPS: "dict[int, int | Shared]" = {}
+_STAMPS: "dict[int, int | SharedStamp]" = {}
 _ARRAYS: dict[int, ref] = {}
 
 # The latest stamp: nodes recorded after it need no check.
@@ -51,13 +51,13 @@ def stamp_all(owners: Iterable[int]) -> None:
     global latest, _taken
     now = next(ids)
     for owner in owners:
-        if _STAMPS.get(owner).__class__ is Shared:
+        if _STAMPS.get(owner).__class__ is SharedStamp:
             _taken += 1
         _STAMPS[owner] = now
     latest = now
 
 
-class Shared:
+class SharedStamp:
     """One stamp of several pieces of memory that are always overwritten together.
 
     owners  their keys (`watch_memory`)
@@ -74,7 +74,7 @@ class Shared:
         global latest, _taken
         if self._seen != _taken:  # some of them may have another's stamp
             for owner in self._owners:
-                if _STAMPS.get(owner).__class__ is Shared:
+                if _STAMPS.get(owner).__class__ is SharedStamp:
                     _taken += 1
                 _STAMPS[owner] = self
             self._seen = _taken
@@ -84,10 +84,10 @@ class Shared:
 _taken = 0  # how often a shared stamp has lost a piece of memory
 
 
-def overwritten(raw: Raw) -> int | None:
+def last_write(raw: Raw) -> int | None:
     """When the memory of `raw` was last overwritten; None: never."""
     found = _STAMPS.get(BACKENDS[type(raw)].owner(raw))
-    return found.at if isinstance(found, Shared) else found
+    return found.at if isinstance(found, SharedStamp) else found
 
 
 def check(node: Node, saved: tuple[Any, ...]) -> None:
@@ -96,7 +96,7 @@ def check(node: Node, saved: tuple[Any, ...]) -> None:
         if type(value) is tuple:
             check(node, value)
         elif value is not None and type(value) not in PYTHON_SCALARS:
-            when = overwritten(ground(value))
+            when = last_write(ground(value))
             if when is not None and when < node.id:
                 raise errors.SavedValueOverwritten(
                     f"{node.name} (at {node.line}) saved a value of shape {tuple(value.shape)} "

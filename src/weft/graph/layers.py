@@ -14,7 +14,7 @@ Point = tuple[float, float]
 
 
 @dataclass
-class Placed:
+class Placement:
     """A drawing: the boxes' upper left corners, and the points of each edge."""
 
     corners: list[Point]
@@ -24,7 +24,7 @@ class Placed:
 
 
 @dataclass
-class _Layered:
+class _LayeredGraph:
     """Boxes, and the lanes of long edges, by layers; each has a width and its neighbours above."""
 
     widths: list[float]
@@ -56,17 +56,17 @@ class _Layered:
 
 def place_boxes(
     sizes: Sequence[Point], edges: Iterable[tuple[int, int]], sources: Collection[int] = ()
-) -> Placed:
+) -> Placement:
     """Positions for boxes of these sizes; `sources` go just above the first box that reads them."""
     edges = list(edges)
     rank = _ranks(sizes, edges, sources)
     count = 1 + max(rank, default=0)
-    graph = _Layered([w for w, _ in sizes], [[] for _ in range(count)])
+    graph = _LayeredGraph([w for w, _ in sizes], [[] for _ in range(count)])
     for k, r in enumerate(rank):
         graph.layers[r].append(k)
     lanes = {ends: _thread_edge(graph, rank, *ends) for ends in edges}
     _order_layers(graph)
-    x = _across(graph)
+    x = _centres(graph)
     heights = [0.0] * count
     for k, r in enumerate(rank):
         heights[r] = max(heights[r], sizes[k][1])
@@ -74,7 +74,7 @@ def place_boxes(
     corners = [(x[k] - w / 2, top[rank[k]]) for k, (w, _) in enumerate(sizes)]
     routes = _routes(corners, sizes, edges, lanes, x, top, heights, rank)
     width = max([at + graph.widths[k] / 2 for k, at in x.items()], default=0.0) + GAP
-    return Placed(corners, routes, width, (top[-1] + heights[-1] + RISE) if sizes else RISE)
+    return Placement(corners, routes, width, (top[-1] + heights[-1] + RISE) if sizes else RISE)
 
 
 # Layers
@@ -88,7 +88,7 @@ def _ranks(sizes, edges, sources) -> list[int]:
         above[b].append(a)
         below[a].append(b)
     rank, used = [0] * len(sizes), {}
-    for k in _in_order(above, below):
+    for k in _topological_order(above, below):
         if k in sources:
             continue
         inner = [a for a in above[k] if a not in sources]
@@ -102,7 +102,7 @@ def _ranks(sizes, edges, sources) -> list[int]:
     return [known[r] for r in rank]
 
 
-def _in_order(above: Mapping[int, list[int]], below: Mapping[int, list[int]]) -> list[int]:
+def _topological_order(above: Mapping[int, list[int]], below: Mapping[int, list[int]]) -> list[int]:
     """The boxes in topological order: each after those that it reads."""
     waiting = {k: len(a) for k, a in above.items()}
     ready = [k for k, n in waiting.items() if n == 0]
@@ -117,7 +117,7 @@ def _in_order(above: Mapping[int, list[int]], below: Mapping[int, list[int]]) ->
     return order
 
 
-def _thread_edge(graph: _Layered, rank: list[int], a: int, b: int) -> list[int]:
+def _thread_edge(graph: _LayeredGraph, rank: list[int], a: int, b: int) -> list[int]:
     """An edge as a path of neighbours: a lane in each layer in between."""
     lanes = [graph.lane(a, r) for r in range(rank[a] + 1, rank[b])]
     path = [a, *lanes, b]
@@ -129,7 +129,7 @@ def _thread_edge(graph: _Layered, rank: list[int], a: int, b: int) -> list[int]:
 # Order within layers
 
 
-def _order_layers(graph: _Layered) -> None:
+def _order_layers(graph: _LayeredGraph) -> None:
     """Sort each layer by its neighbours' positions, in a few sweeps downwards and upwards."""
     best, fewest = [list(layer) for layer in graph.layers], _crossings(graph)
     for sweep in range(_SWEEPS):
@@ -148,7 +148,7 @@ def _order_layers(graph: _Layered) -> None:
     graph.layers = best
 
 
-def _ties(graph: _Layered, layer: list[int]) -> dict[int, float]:
+def _ties(graph: _LayeredGraph, layer: list[int]) -> dict[int, float]:
     """Small offsets that break ties between equal positions: lanes go into the middle."""
     boxes = sorted(k for k in layer if graph.widths[k] != _LANE)
     half = (len(boxes) - 1) / 2
@@ -159,7 +159,7 @@ def _middle(near, place: dict[int, int], k: int) -> float:
     return sum(place[n] for n in near) / len(near) if near else place[k]
 
 
-def _crossings(graph: _Layered) -> int:
+def _crossings(graph: _LayeredGraph) -> int:
     """How often edges between neighbouring layers cross."""
     total = 0
     for layer, following in pairwise(graph.layers):
@@ -184,7 +184,7 @@ def _crossings(graph: _Layered) -> int:
 # Coordinates
 
 
-def _across(graph: _Layered) -> dict[int, float]:
+def _centres(graph: _LayeredGraph) -> dict[int, float]:
     """The horizontal centre of each box and lane: near its neighbours, without overlap."""
     x: dict[int, float] = {}
     for layer in graph.layers:
@@ -201,7 +201,7 @@ def _across(graph: _Layered) -> dict[int, float]:
             wanted = [_mean([x[n] for n in near.get(k, ())], x[k]) for k in layer]
             steps = [graph.between(a, b) for a, b in pairwise(layer)]
             weights = [_STRAIGHT if graph.widths[k] == _LANE else 1.0 for k in layer]
-            x.update(zip(layer, _apart(wanted, steps, weights), strict=True))
+            x.update(zip(layer, _separate(wanted, steps, weights), strict=True))
     left = min([x[k] - graph.widths[k] / 2 for k in x], default=0.0)
     return {k: v - left + GAP for k, v in x.items()}
 
@@ -210,7 +210,7 @@ def _mean(xs: list[float], otherwise: float) -> float:
     return sum(xs) / len(xs) if xs else otherwise
 
 
-def _apart(wanted: list[float], steps: list[float], weights: list[float]) -> list[float]:
+def _separate(wanted: list[float], steps: list[float], weights: list[float]) -> list[float]:
     """The positions nearest to `wanted`, in the same order, at least `steps` apart."""
     offsets = [0.0, *accumulate(steps)]
     blocks: list[tuple[float, float, int]] = []  # (sum, weight, count) of items without a gap

@@ -137,7 +137,7 @@ class Staged(Box):
             self.memory.latest = self
         return self.memory
 
-    def overwritten(self, value: "Staged") -> "Staged":
+    def overwrite(self, value: "Staged") -> "Staged":
         """Write `value` into this value's memory; reading the old value is refused from now on."""
         new = Staged(value.level, value.staging, value.index)
         new.memory = self.own_memory()

@@ -206,7 +206,7 @@ def replay_body(graph: Graph, values: list[Array]) -> list[Array]:
 # -- tracing a body ------------------------------------------------------------------------------
 
 
-class Inner(Staging):
+class BodyTrace(Staging):
     """A body that is being traced; what it captures becomes an input, listed in `captured`."""
 
     replayed = True

@@ -18,7 +18,7 @@ from ..custom.linear_map import describe_disagreement, describe_nonlinearity
 from ..custom.rows import pull_map, push_map
 from ..modes.vmap import vmap
 from .check import MODES, compare_mode
-from .differences import CheckProblem, is_inexact, problem_of, wide
+from .differences import CheckProblem, is_inexact, problem_of, to_double
 from .ridders import EPS, Estimate, size_of
 
 
@@ -63,7 +63,7 @@ def check_op(op: CustomOp, *args: Any, **params: Any) -> OpReport:
     if functions.reads is None:
         raise errors.NotDifferentiable(f"check_op: {functions.name} has neither vjp nor jvp")
     what = f"check_op: {functions.name}"
-    inputs = [wide(a) if is_inexact(a) else asarray(a) for a in args]
+    inputs = [to_double(a) if is_inexact(a) else asarray(a) for a in args]
     findings: dict[str, str] = {}
     with np.errstate(all="ignore"):
         _check_rules(what, Application(functions, op._params(inputs, params)), inputs, findings)

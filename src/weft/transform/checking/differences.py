@@ -90,12 +90,12 @@ class CheckProblem:
     @cached_property
     def v(self) -> np.ndarray[Any, Any]:
         """A direction in which no coordinate is zero."""
-        return _bent(self.x.size, 13) * self.scale
+        return _nonzero_direction(self.x.size, 13) * self.scale
 
     @cached_property
     def u(self) -> np.ndarray[Any, Any]:
         """A direction among the results."""
-        return _bent(self.range.size, 11)
+        return _nonzero_direction(self.range.size, 11)
 
     def value(self, x: np.ndarray) -> np.ndarray[Any, Any]:
         """f in coordinates."""
@@ -180,7 +180,7 @@ def _coordinates_or_nan(space: Coordinates, f: Callable[..., Any]) -> np.ndarray
         return np.full(space.size, np.nan)
 
 
-def _bent(size: int, seed: int) -> np.ndarray:
+def _nonzero_direction(size: int, seed: int) -> np.ndarray:
     """Numbers of both signs away from zero."""
     magnitude = np.random.default_rng(seed).uniform(0.5, 1.5, size)
     return magnitude * np.where(np.arange(size) % 3 == 1, -1.0, 1.0)
@@ -196,7 +196,7 @@ def problem_of(
     moving = [i for i, leaf in enumerate(leaves) if is_inexact(leaf)]
     if not moving:
         raise errors.ArgumentError(f"{what}: no argument in floating point")
-    xs = [wide(leaves[i]) for i in moving]
+    xs = [to_double(leaves[i]) for i in moving]
 
     def flat(*xs):
         full = list(leaves)
@@ -217,7 +217,7 @@ def is_inexact(leaf: Any) -> bool:
     return isinstance(leaf, float | complex)
 
 
-def wide(x: Any) -> Tensor:
+def to_double(x: Any) -> Tensor:
     """x in double precision: differences in single precision resolve three digits only."""
     x = x.detach() if type(x) in TENSORS else asarray(np.asarray(x))
     return x.to(dtypes.complex128 if dtypes.is_complex(x.dtype) else dtypes.float64)

@@ -19,7 +19,7 @@ from ...arrays.tensor import Tensor
 from ...core import versions
 from ...core.backends import BACKENDS, PYTHON_SCALARS
 from ...core.box import BOXED, ground
-from ...core.node import Extra, Leaf, Node, ids
+from ...core.node import Leaf, Node, NodeExtra, ids
 from ...core.origin import line_of, origin
 from ...core.recording import Packed
 from ...core.settings import changed, current
@@ -224,7 +224,7 @@ class _CheckpointedCall:
         for node in _own_nodes(nodes):
             raws += [weak for v in values_in(node.saved) if (weak := _weak(ground(v))) is not None]
             node.saved = _with_places(self, node.saved)
-            node.extra = node.extra or Extra()
+            node.extra = node.extra or NodeExtra()
             node.extra.unpack = _recall
             self._nodes.append(ref(node))
             self._ops.append(node.op)
@@ -388,7 +388,7 @@ def _refuse_stamped(
     if versions.latest >= since:
         return
     for raw in raws:
-        when = None if raw is None else versions.overwritten(raw)
+        when = None if raw is None else versions.last_write(raw)
         if raw is not None and when is not None and until < when < since:
             raise errors.SavedValueOverwritten(
                 f"checkpoint (called at {call.line}): a value of shape {tuple(raw.shape)} that the "

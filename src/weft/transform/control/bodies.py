@@ -19,7 +19,7 @@ from ...core.settings import changed, current
 from ...core.value import TENSORS, as_seen_by_trace, wrap
 from ...graph.graph import Graph
 from ...graph.staged import Staged
-from ...graph.structured import Inner, Structured, replay_body, row
+from ...graph.structured import BodyTrace, Structured, replay_body, row
 from ...ops.batching import spread
 from ..modes.dual import to_tensor, unwrap_if_plain
 from ..modes.functional import jvp
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from ...core.types import Array
 
 
-class _Inside:
+class _BranchStaging:
     """The trace around a branch; operations inside of it lift all operands into the branch.
 
     In a loop, what does not depend on a step is computed outside. Of a branch nothing may be: it
     may not be taken.
     """
 
-    def __init__(self, outside, inner: Inner):
+    def __init__(self, outside, inner: BodyTrace):
         self._outside, self._inner = outside, inner
 
     def __getattr__(self, name: str):
@@ -61,18 +61,18 @@ def trace_body(
     f: Callable[[list[Tensor]], Sequence[Array]],
     avals: list[Aval],
     branch: bool = False,
-    draws: Callable[[Inner], Any] | None = None,
-) -> Inner:
+    draws: Callable[[BodyTrace], Any] | None = None,
+) -> BodyTrace:
     """The trace of the body f: inputs of these types, then what it captures.
 
     draws   (inner) -> the function that replaces the generators' draws (`Settings.draws`)
     """
     settings = current.get()
-    inner = Inner(settings.staging.name)
+    inner = BodyTrace(settings.staging.name)
     drawn = NoDraws("the test of a while_loop") if draws is None else draws(inner)
     given = [wrap(inner.input(inner.tag, a)) for a in avals]
     level = Level(Staged, inner.tag, trace=inner)
-    staging = _Inside(settings.staging, inner) if branch else settings.staging
+    staging = _BranchStaging(settings.staging, inner) if branch else settings.staging
     with changed(levels=(*settings.levels, level), staging=staging, draws=drawn):
         for y in f(given):
             refuse_inner("a body", y, inner.tag)
@@ -104,7 +104,7 @@ def tensors(xs: Sequence[Array | None]) -> list[Any]:
     return [None if x is None else to_tensor(x) for x in xs]
 
 
-def like_them(made: list[Any], others: Sequence[Array]) -> list[Array | None]:
+def unwrap_like(made: list[Any], others: Sequence[Array]) -> list[Array | None]:
     """The tensors `made`, or their raw values if there is no tensor among `others`."""
     if any([x.__class__ in TENSORS for x in others]):
         return made
@@ -134,7 +134,7 @@ def substitute(
     return whole
 
 
-def join_captured(inners: list[Inner], first: int) -> list[Array]:
+def join_captured(inners: list[BodyTrace], first: int) -> list[Array]:
     """The union of several bodies' captures; all get it as inputs behind their `first` ones."""
     captured = {key: outer for inner in inners for key, (outer, _) in inner.captured.items()}
     for inner in inners:

@@ -9,7 +9,7 @@ from ...core.aval import Aval
 from ...core.counter import Generator
 from ...core.settings import current
 from ...core.value import wrap
-from ...graph.structured import Inner
+from ...graph.structured import BodyTrace
 from ...ops.draws import behind
 
 
@@ -96,7 +96,7 @@ class BodyDraws:
 
     again: bool = False
 
-    def __init__(self, inner: Inner, outside: Any):
+    def __init__(self, inner: BodyTrace, outside: Any):
         self._inner, self._outside = inner, outside
         self.arrays: list[Tensor] = []
         self.inputs: list[int] = []
@@ -112,11 +112,11 @@ class BodyDraws:
         self.inputs.append(one.index)
         return type(draw)(one)
 
-    def along(self, length: int, reverse: bool) -> "_Within":
-        return _Within(self, self._outside.along(length, reverse))
+    def along(self, length: int, reverse: bool) -> "_NestedDraws":
+        return _NestedDraws(self, self._outside.along(length, reverse))
 
 
-class _Within:
+class _NestedDraws:
     """The draws of a scan inside a scan, for one step of the outer one."""
 
     again: bool = False
@@ -127,8 +127,8 @@ class _Within:
     def __call__(self, generator: Generator, words: int) -> Any:
         return self._around._enter_step(self._outside(generator, words))
 
-    def along(self, length: int, reverse: bool) -> "_Within":
-        return _Within(self._around, self._outside.along(length, reverse))
+    def along(self, length: int, reverse: bool) -> "_NestedDraws":
+        return _NestedDraws(self._around, self._outside.along(length, reverse))
 
 
 def draws_along(length: int, reverse: bool) -> Any:

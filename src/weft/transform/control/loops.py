@@ -102,9 +102,9 @@ def _length(what: str, elements: list, length: int | None) -> int:
 def _run_in_segments(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool, segments):
     """All steps, in checkpointed segments if the caller says so, or if they would save much."""
     if segments is None and steps >= MANY and current.get().grad:
-        return _divided_if_large(body, carry, xs, steps, reverse)
+        return _divide_if_large(body, carry, xs, steps, reverse)
     if segments is None or segments == "none":
-        return _stretch(body, carry, xs, steps, reverse)
+        return _run_segment(body, carry, xs, steps, reverse)
     segments = min(_check_segments(segments), steps)
     ends = [(k + 1) * steps // segments for k in range(segments)]
     cut = [_pieces(x, ends) for x in xs]
@@ -112,11 +112,11 @@ def _run_in_segments(body: LoopBody, carry: list, xs: list, steps: int, reverse:
     for k in _order(segments, reverse):
         count = ends[k] - (ends[k - 1] if k else 0)
         part = [pieces[k] for pieces in cut]
-        carry, ys[k] = checkpoint(_stretch, body, carry, part, count, reverse)
+        carry, ys[k] = checkpoint(_run_segment, body, carry, part, count, reverse)
     return carry, [y for part in ys for y in part]
 
 
-def _divided_if_large(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool):
+def _divide_if_large(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool):
     """The steps, divided into segments if all would save much, estimated from the third step.
 
     What the second step saved too is shared by all steps; the first may begin with constants.
@@ -127,7 +127,7 @@ def _divided_if_large(body: LoopBody, carry: list, xs: list, steps: int, reverse
     ys, before, anew = [], {}, 0
     for part in probes:
         start = next(ids)
-        carry, y = _stretch(body, carry, part, 1, reverse)
+        carry, y = _run_segment(body, carry, part, 1, reverse)
         saved = saved_since((carry, y), start)
         anew = sum(size for owner, size in saved.items() if owner not in before)
         ys, before = ys + y, saved
@@ -136,7 +136,7 @@ def _divided_if_large(body: LoopBody, carry: list, xs: list, steps: int, reverse
     return carry, more + ys[::-1] if reverse else ys + more
 
 
-def _stretch(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool):
+def _run_segment(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool):
     """Steps one after another: the last carry, and every step's results in the order of xs."""
     cut = [_elements(x, steps) for x in xs]
     ys: list = [None] * steps

@@ -9,7 +9,7 @@ from ...core.recording import inexact
 from ...core.settings import current
 from ...core.value import TENSORS
 from ...graph.graph import Graph
-from ...graph.structured import Branch, Inner, replay_body
+from ...graph.structured import BodyTrace, Branch, replay_body
 from ...ops.elementwise import where
 from ..modes.dual import unwrap_if_plain
 from ..modes.functional import vjp
@@ -18,12 +18,12 @@ from .bodies import (
     apply_structure,
     floats,
     join_captured,
-    like_them,
     mapped_body,
     push_body,
     substitute,
     tensors,
     trace_body,
+    unwrap_like,
 )
 from .body_draws import streams
 
@@ -35,7 +35,7 @@ def cond(
     outside = current.get().draws
     drawn: list[Any] = []
 
-    def draws(inner: Inner):
+    def draws(inner: BodyTrace):
         drawn.append(streams(inner.of))
         return drawn[-1]
 
@@ -76,7 +76,7 @@ def _pull_cond(g, y, *args):
         made = cond(taken, lambda: back(branch.yes), lambda: back(branch.no))
         found = dict(zip(picked, made, strict=True))
         whole = [None, *[found.get(k) for k in range(len(values))]]
-        return like_them(whole, [*(g if isinstance(g, list) else [g]), *args])
+        return unwrap_like(whole, [*(g if isinstance(g, list) else [g]), *args])
 
     return wanted
 
@@ -97,7 +97,7 @@ def _push_cond(tangents, y, *args):
     out = cond(taken, lambda: ahead(branch.yes), lambda: ahead(branch.no))
     found = dict(zip(made, out, strict=True))
     results = [found.get(k) for k in range(len(branch.yes.outputs))]
-    results = like_them(results, [*args, *tangents])
+    results = unwrap_like(results, [*args, *tangents])
     return tuple(results) if len(results) > 1 else results[0]
 
 

@@ -15,13 +15,12 @@ from ...core import dtypes
 from ...core.aval import Aval
 from ...core.op import Jvp
 from ...core.value import as_seen_by_trace
-from ...graph.structured import Inner, Loop, replay_body
+from ...graph.structured import BodyTrace, Loop, replay_body
 from ..modes.dual import unwrap_if_plain
 from ..modes.functional import vjp
 from .bodies import (
     apply_structure,
     kind_of,
-    like_them,
     mapped_body,
     narrow_tangent,
     push_body,
@@ -31,6 +30,7 @@ from .bodies import (
     substitute,
     tensors,
     trace_body,
+    unwrap_like,
     zeros_of,
 )
 from .body_draws import BodyDraws, draws_along
@@ -50,7 +50,7 @@ def scan(f: Step, carry: Values, xs: Values, length: int, reverse: bool) -> tupl
     slices = [Aval(x.shape[1:], x.dtype, x.device) for x in xs]
     outside, drawn = draws_along(length, reverse), []
 
-    def draws(inner: Inner) -> BodyDraws:
+    def draws(inner: BodyTrace) -> BodyDraws:
         drawn.append(BodyDraws(inner, outside))
         return drawn[0]
 
@@ -75,7 +75,7 @@ def _pull_scan(g, y, *args):
 
     def wanted(asked: list[bool]) -> list:
         made = _pull_steps(loop, gs, carries, xs, constants, asked)
-        return like_them(made, [*(g if isinstance(g, list) else [g]), *args])
+        return unwrap_like(made, [*(g if isinstance(g, list) else [g]), *args])
 
     return wanted
 
@@ -144,7 +144,7 @@ def _push_scan(tangents, y, *args):
     after, ds = scan(ahead, [*values[:n], *start], xs, loop.length, loop.reverse)
     found = dict(zip(state, after[n:], strict=True))
     found |= dict(zip([k for k in made if k >= n], ds, strict=True))
-    results = like_them([found.get(k) for k in range(len(out))], [*args, *tangents])
+    results = unwrap_like([found.get(k) for k in range(len(out))], [*args, *tangents])
     return tuple(results) if len(results) > 1 else results[0]
 
 

@@ -17,7 +17,7 @@ from ...core.settings import changed, current
 from ...core.value import aval_of, wrap
 from ...ops.complex_ import abs_, conj, real
 from ..modes.dual import to_tensor, unwrap_if_plain
-from ..modes.paths import within
+from ..modes.paths import nodes_between
 from ..modes.reverse import sweep
 
 # A list of tensors to a list of tensors; None stands for a zero.
@@ -46,7 +46,7 @@ def transpose_map(
         if y is not None and g is not None and y._node.__class__ in (Leaf, Node):
             g = to_tensor(g)
             seeds[y._node] = seeds[y._node] + g if y._node in seeds else g
-    useful, outside = within(seeds, set(goals))
+    useful, outside = nodes_between(seeds, set(goals))
     # An enclosing derivative may differentiate the result, also by the cotangents.
     traced = outside or any(g.requires_grad for g in seeds.values())
     record = current.get().grad and traced

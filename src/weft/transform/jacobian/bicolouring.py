@@ -39,7 +39,7 @@ def bicolouring(pattern: Csr) -> Colouring:
     if min(length.min(initial=enough) for length in lengths) == enough:  # a full block, for one
         return best
     for first in (0, 1):
-        forward = _shared_out(lines, first, enough)
+        forward = _divide_entries(lines, first, enough)
         if forward is not None:
             best = min(best, _colour(pattern.shape, lines, forward), key=_count)
     return best
@@ -75,7 +75,7 @@ def _colours(lines: SparseRows, columns: np.ndarray, read: np.ndarray) -> np.nda
     return column_colours(lines.where(read), lines.where(~read & seeded[columns]))
 
 
-def _shared_out(lines: SparseRows, first: int, enough: int) -> np.ndarray | None:
+def _divide_entries(lines: SparseRows, first: int, enough: int) -> np.ndarray | None:
     """Which entries forward sweeps read; None if that takes `enough` sweeps or more.
 
     Rows with at most a entries left, and columns with at most b, are peeled off. The entries left

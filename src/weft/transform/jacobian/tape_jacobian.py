@@ -16,7 +16,7 @@ from ...core.value import wrap
 from ...ops.batching import spread
 from ..modes.batch import Batch
 from ..modes.dual import to_tensor
-from ..modes.paths import Vertex, reaching
+from ..modes.paths import Vertex, nodes_reaching
 from ..modes.reverse import sweep
 from .cut import ENDLESS, minimum_cut
 from .scheduling import SchedulerConfig
@@ -60,7 +60,7 @@ def reverse_sweeps(starts: list[Vertex], end: Vertex, like: Tensor, record: bool
         at += size
         data = asarray(block, dtype=canonical(n.dtype), device=like.device)
         seeds[n] = Batch(tag, reshape(data, (count, *n.shape))._data, count)
-    useful, _ = reaching(seeds, {end})
+    useful, _ = nodes_reaching(seeds, {end})
     start = {n: wrap(g) if record else g for n, g in seeds.items() if n in useful}
     if not start:
         return zeros((count, prod(end.shape)), dtype=canonical(end.dtype), device=like.device)
@@ -85,7 +85,7 @@ def forward_sweeps(target: Vertex, ends: list[Vertex], like: Tensor, record: boo
     """
     u = zeros(tuple(target.shape), dtype=like.dtype, device=like.device)
     u._node = leaf = Leaf(tuple(target.shape), u._data.dtype, None, False)
-    useful, _ = reaching([target], set(ends))
+    useful, _ = nodes_reaching([target], set(ends))
     found = {}
     if target in useful:
         found = sweep(
@@ -116,7 +116,7 @@ def mixed_sweeps(
 
 def narrowest(target: Vertex, end: Vertex) -> list[Vertex]:
     """The nodes of a smallest cut between two nodes of a recorded graph."""
-    useful, _ = reaching([target], {end})
+    useful, _ = nodes_reaching([target], {end})
     if target not in useful:
         return []
     sizes = {n: _size(n) for n in useful}

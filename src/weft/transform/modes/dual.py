@@ -12,7 +12,7 @@ from ...core.box import (
     NUMBERS,
     Box,
     Level,
-    Loose,
+    LooseLevel,
     constant_error,
     level_of,
     loose_levels,
@@ -144,7 +144,7 @@ class DualTensor(Tensor):
             tangent = matching_tangent("DualTensor", value, asarray(tangent))
         below = loose_levels(value) | loose_levels(tangent)
         held_tangent = None if tangent is None else unwrap_if_plain(tangent)
-        return wrap(Dual(Loose(below), unwrap_if_plain(value), held_tangent))
+        return wrap(Dual(LooseLevel(below), unwrap_if_plain(value), held_tangent))
 
     @property
     def value(self) -> Tensor:

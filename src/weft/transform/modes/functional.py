@@ -18,9 +18,9 @@ from ...core.settings import changed, current
 from ...core.value import TENSORS, wrap
 from ...ops.structural import alias
 from . import trees
-from .backward import no_graph, visit
+from .backward import no_graph_error, visit
 from .dual import Dual, matching_tangent, primal_of, tangent_of, to_tensor, unwrap_if_plain
-from .paths import within
+from .paths import nodes_between
 from .reverse import sweep
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
-def _fresh(x: Tensor) -> Tensor:
+def _fresh_input(x: Tensor) -> Tensor:
     """A new tensor with the value of x, to differentiate with respect to.
 
     It is lifted to the level of the innermost transformation, on which the graph is recorded.
@@ -60,7 +60,7 @@ def _positions(what: str, argnums, args: tuple) -> tuple[int, ...]:
     return places
 
 
-class _Recorded:
+class _RecordedCall:
     """A function's results, recorded from fresh inputs."""
 
     def __init__(
@@ -72,7 +72,7 @@ class _Recorded:
         leaves, self.rebuild_inputs = trees.arguments(what, chosen, (args, kwargs))
         trees.differentiable(what, leaves)
         with changed(grad=True, enclosed=True):
-            self.inputs = [_fresh(x) for x in leaves]
+            self.inputs = [_fresh_input(x) for x in leaves]
             # Taken before the call: if f assigns into its arguments, they get other nodes.
             self.goals = [x._node for x in self.inputs]
             for i, part in zip(picked, self.rebuild_inputs(self.inputs), strict=True):
@@ -98,11 +98,11 @@ class _Recorded:
         start: dict = {}
         for y, g in zip(self.outputs, seeds, strict=True):
             if y._node.__class__ is Severed:
-                raise no_graph(y)
+                raise no_graph_error(y)
             if y._node is not None:
                 start[y._node] = start[y._node] + g if y._node in start else g
         goals = self.goals
-        useful, outside = within(start, set(goals))
+        useful, outside = nodes_between(start, set(goals))
         # An enclosing transformation or backward() may differentiate the result.
         tracked = outside or any(g.requires_grad for g in start.values())
         record = current.get().grad and tracked
@@ -134,7 +134,7 @@ class _Recorded:
     def is_tracked_outside(self, y: Tensor) -> bool:
         if y._node.__class__ not in (Leaf, Node):
             return True
-        return within([y._node], set(self.goals), refuse=False)[1]
+        return nodes_between([y._node], set(self.goals), refuse=False)[1]
 
 
 def _split_aux(what: str, out, seen: Callable[..., Any]):
@@ -167,7 +167,7 @@ def value_and_grad(
 
     @wraps(f)
     def both(*args: P.args, **kwargs: P.kwargs) -> tuple[Any, Any]:
-        run = _Recorded("grad", f, args, kwargs, _positions("grad", argnums, args), has_aux)
+        run = _RecordedCall("grad", f, args, kwargs, _positions("grad", argnums, args), has_aux)
         loss = _scalar(run)
         value = run.values()
         grads = run.rebuild_inputs(run.pull([ones_like(_lower(loss))], retain=has_aux))
@@ -177,7 +177,7 @@ def value_and_grad(
     return both
 
 
-def _scalar(run: _Recorded) -> Tensor:
+def _scalar(run: _RecordedCall) -> Tensor:
     outputs = run.outputs
     if len(outputs) != 1 or outputs[0].shape != ():
         got = ", ".join(str(y.shape) for y in outputs)
@@ -236,7 +236,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     >>> [g.item() for g in pull(wf.tensor(1.0))]
     [5.0, 2.0]
     """
-    run = _Recorded("vjp", f, primals, {}, tuple(range(len(primals))), has_aux)
+    run = _RecordedCall("vjp", f, primals, {}, tuple(range(len(primals))), has_aux)
     result = run.values()
 
     def pull(cotangents):

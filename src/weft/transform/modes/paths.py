@@ -10,7 +10,7 @@ from ...core.node import Leaf, Node, Severed
 Vertex = Leaf | Node
 
 
-def reaching(starts: Iterable[Any], goals: set[Vertex]) -> tuple[set[Vertex], set[Leaf]]:
+def nodes_reaching(starts: Iterable[Any], goals: set[Vertex]) -> tuple[set[Vertex], set[Leaf]]:
     """The nodes on some path from `starts` to `goals`, and all leaves behind `starts`.
 
     Refuses a node that a severed gradient went into, if that depends on a goal.
@@ -35,7 +35,7 @@ def reaching(starts: Iterable[Any], goals: set[Vertex]) -> tuple[set[Vertex], se
     return found, leaves
 
 
-def within(
+def nodes_between(
     starts: Iterable[Any], goals: set[Vertex], refuse: bool = True
 ) -> tuple[set[Vertex], bool]:
     """The nodes on some path from `starts` to `goals`, and whether other tracked values are read.
@@ -72,10 +72,10 @@ def _refuse_severed(node: Node, goals: set[Vertex]) -> None:
     """Refuse derivatives by goals that a severed gradient in the node's arguments depends on."""
     mark = node.extra.severed if node.extra is not None else None
     if mark is not None and any(map(mark.concerns, goals)):
-        raise not_recorded(mark, node)
+        raise not_recorded_error(mark, node)
 
 
-def not_recorded(mark: Severed, node: Node | None = None) -> errors.GradientNotRecorded:
+def not_recorded_error(mark: Severed, node: Node | None = None) -> errors.GradientNotRecorded:
     """The error for differentiating what was computed from a severed gradient."""
     what = "this value" if node is None else f"the argument of {node.name} (at {node.line})"
     return errors.GradientNotRecorded(

@@ -20,7 +20,7 @@ from ...ops.elementwise import where
 from ...ops.slicing import slice_
 from . import rules
 from .masks import BLANK, Masked, join_mask, masked_pull, pull_where
-from .paths import Vertex, freed_error, reaching
+from .paths import Vertex, freed_error, nodes_reaching
 from .rules import Patch, Picked, zero_cotangent
 
 # The classes of cotangents that are not arrays.
@@ -344,7 +344,7 @@ def _pull_by_transpose(
         ys = tuple(map(_primal, y)) if type(y) is tuple else _primal(y)
         out = node.op.rule.push(tuple(tangents), ys, *primal, *node.static)
         seeds = _seeds(node, out, g, recorded)
-        useful, _ = reaching(seeds, {leaf for leaf in leaves if leaf is not None})
+        useful, _ = nodes_reaching(seeds, {leaf for leaf in leaves if leaf is not None})
         reached = sweep(seeds, record=recorded, retain=recorded, useful=useful)
     return [None if leaf is None else reached.get(leaf) for leaf in leaves]
 

@@ -151,7 +151,7 @@ def forward(
             moving = tuple([None if i.__class__ is Literal else tangents.get(i) for i in e.inputs])
             if all([t is None for t in moving]) or starts.issuperset(e.outputs):
                 continue
-            dy = _of_units(trace, e, moving, units) if units else None
+            dy = _push_units(trace, e, moving, units) if units else None
             if dy is None:
                 y = result(trace, e)
                 dy = push(e.op, y, operands(trace, e), moving, e.static)
@@ -165,7 +165,7 @@ def forward(
     return [tangents.get(i) for i in wanted]
 
 
-def _of_units(
+def _push_units(
     trace: Trace, e: Equation, moving: tuple[Array, ...], units: frozenset[int]
 ) -> Array | None:
     """A matrix times all unit vectors, which is the matrix; None for other equations."""

@@ -190,7 +190,7 @@ class Variational:
 
     def __call__(self, state: Tensor, t: Tensor, others: list[Tensor]) -> Tensor:
         n, count = state.shape[0] // 2, len(others) - len(self.moving)
-        f, here = _of_some(self.field, t, others[:count], self.moving)
+        f, here = _restrict(self.field, t, others[:count], self.moving)
         tangents = (narrow(state, 0, n, 2 * n), *others[count:])
         return concat(list(jvp(f, (narrow(state, 0, 0, n), *here), tangents)), 0)
 
@@ -204,13 +204,13 @@ class Adjoint:
     picked: tuple[int, ...]
 
     def __call__(self, state: Tensor, t: Tensor, others: list[Tensor]) -> Tensor:
-        f, here = _of_some(self.field, t, others, self.picked)
+        f, here = _restrict(self.field, t, others, self.picked)
         slope, pull = vjp(f, narrow(state, 0, 0, self.size), *here)
         pulled = list(pull(narrow(state, 0, self.size, 2 * self.size)))
         return concat([slope, -pack(pulled, state.dtype)], 0)
 
 
-def _of_some(field, t: Tensor, others: list, which: tuple[int, ...]) -> tuple[Callable, list]:
+def _restrict(field, t: Tensor, others: list, which: tuple[int, ...]) -> tuple[Callable, list]:
     """The field as a function of y and of some of the values it reads, and those values."""
 
     def f(y, *moved):

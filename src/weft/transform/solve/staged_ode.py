@@ -48,7 +48,7 @@ def integrate(field: Callable, y0: Tensor, ts: Tensor, control: StepControl) -> 
         def still(y: Tensor, t: Tensor) -> Tensor:
             return field(y, t).detach()
 
-        chosen = _Chosen(still, start, begun, first.detach(), offsets.detach(), control)
+        chosen = _StepChoice(still, start, begun, first.detach(), offsets.detach(), control)
         count, lengths, found = chosen.run()
     if not moves:
         return found
@@ -105,7 +105,7 @@ def _place_solution(found: Tensor, reached, part: Tensor, here: Callable) -> tup
     return cond(now.any(), filled, lambda found: found, found), reached | now
 
 
-class _Chosen:
+class _StepChoice:
     """The loop that chooses the steps."""
 
     def __init__(self, field: Callable, y, slope, first, offsets, control: StepControl):
@@ -276,7 +276,7 @@ def carry_back(
     span = ts[1].to(dtypes.float64) - ts[0].to(dtypes.float64)
     offsets = stack([_number(0.0), span], 0)
     start, slope = _check_start(ys[0], field(ys[0], first), offsets)
-    chosen = _Chosen(field, start, slope, first, offsets, forwards.control)
+    chosen = _StepChoice(field, start, slope, first, offsets, forwards.control)
     count, lengths, _ = chosen.run()
     room = isqrt(forwards.control.max_steps) + 1
     stride = maximum((count + (room - 1)) // room, 1)

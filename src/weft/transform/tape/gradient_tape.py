@@ -14,7 +14,7 @@ from ...core.settings import changed, current, exactly
 from ...core.value import TENSORS, wrap
 from ..jacobian.scheduling import SchedulerConfig
 from ..modes.backward import seed_for, visit
-from ..modes.paths import not_recorded, reaching
+from ..modes.paths import nodes_reaching, not_recorded_error
 from ..modes.reverse import sweep
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ class GradientTape:
             raise errors.MissingGradient(
                 "jacobian: the target was not computed from the source while the tape watched it"
             )
-        _, leaves = reaching([start], {end})
+        _, leaves = nodes_reaching([start], {end})
         self._refuse_without_block("jacobian")
         with self._repeatably(), exactly():
             record = self._records(leaves)
@@ -322,7 +322,7 @@ class GradientTape:
         _refuse_from_below(targets, wanted)
         if not seeds or not wanted:
             return [None] * len(sources)
-        useful, leaves = reaching(seeds, wanted)
+        useful, leaves = nodes_reaching(seeds, wanted)
         record = self._records(leaves)
         start = {n: g if record else g._data for n, g in seeds.items() if n in useful}
         reached = sweep(
@@ -408,7 +408,7 @@ def _refuse_severed(targets, sources: set) -> None:
     """Refuse targets that were computed from a severed gradient which depends on a source."""
     for t in targets:
         if t._node.__class__ is Severed and any(map(t._node.concerns, sources)):
-            raise not_recorded(t._node)
+            raise not_recorded_error(t._node)
 
 
 def _refuse_from_below(targets, sources: set) -> None:
@@ -418,7 +418,7 @@ def _refuse_from_below(targets, sources: set) -> None:
     """
     for t in targets:
         below = nodes_below(t)
-        if not reaching(below, sources)[0].isdisjoint(below):
+        if not nodes_reaching(below, sources)[0].isdisjoint(below):
             raise errors.GradientError(
                 "gradient: inside vmap or jvp, the gradient by a tensor that is none of the "
                 "function's arguments; use wf.grad there, with that tensor as an argument"
