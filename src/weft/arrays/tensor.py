@@ -204,7 +204,7 @@ class Tensor(Value):
         False
         """
         raw = as_seen_by_trace(self)._data
-        detached = wrap(raw.stopped() if raw.__class__ in BOXES else raw)
+        detached = wrap(raw.stop_gradient() if raw.__class__ in BOXES else raw)
         lend(self, detached)
         return detached
 

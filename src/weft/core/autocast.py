@@ -1,4 +1,4 @@
-"""Autocast: the dtype that a row's column asks for its arguments."""
+"""Autocast: casting a row's arguments to the dtype that its `precision` column names."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,9 +24,9 @@ _CASTABLE = frozenset((*dtypes.HALF, dtypes.float32))
 
 @dataclass(frozen=True)
 class Autocast:
-    """What a block computes in: rows marked "half" in `dtype`, rows marked "single" in float32.
+    """The dtypes of an autocast block: rows marked "half" in `dtype`, "single" in float32.
 
-    columns  (name, column) pairs, in place of what the table says of these rows
+    columns  (name, column) pairs that override the table's column of these rows
     """
 
     dtype: np.dtype
@@ -36,8 +36,8 @@ class Autocast:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_column", dict(self.columns))
 
-    def wanted(self, name: str, column: str) -> np.dtype | None:
-        """The dtype for the arguments of what has this column; None: the one that they come in."""
+    def dtype_for(self, name: str, column: str) -> np.dtype | None:
+        """The dtype that an operation's arguments are cast to; None: they stay as they are."""
         column = self._column.get(name, column)
         if column == ANY:
             return None
@@ -45,7 +45,7 @@ class Autocast:
 
     def casts(self, op: Op, args: Sequence[Array]) -> list[tuple[int, np.dtype]]:
         """(position, dtype) of the arguments to be cast."""
-        dtype = self.wanted(op.name, op.precision)
+        dtype = self.dtype_for(op.name, op.precision)
         if dtype is None:
             return []
         places = [i for i in op.promote or range(len(args)) if args[i].__class__ in TENSORS]
@@ -55,8 +55,9 @@ class Autocast:
 
 
 def _castable(found: Iterable[np.dtype]) -> bool:
-    """Whether none is double or complex: that would be the result's dtype anyway, and what was
-    cast beside it would only have lost digits.
+    """Whether none is double or complex.
+
+    The result would be of that dtype anyway; casting the other arguments would only lose digits.
     """
     return all([d in _CASTABLE or not dtypes.is_inexact(d) for d in found])
 
@@ -65,14 +66,14 @@ def _differs(own: np.dtype, dtype: np.dtype) -> bool:
     return own in _CASTABLE and own != dtype
 
 
-# The functions of several rows that have a column of their own.
+# The column of each composite function that has one of its own.
 FUNCTIONS: dict[str, str] = {}
 
 
 def computed_in(column: str, name: str | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Mark a function of several rows that autocast treats as one, and computes in one dtype.
+    """Mark a composite function that autocast treats as one operation, in one dtype.
 
-    name  what it is called in lists of operations; by default as it is
+    name  its name in `Autocast.columns`; by default the function's own
     """
 
     def marked(f: Callable[P, T]) -> Callable[P, T]:
@@ -84,7 +85,7 @@ def computed_in(column: str, name: str | None = None) -> Callable[[Callable[P, T
             autocast = _settings().autocast
             if autocast is None:
                 return f(*args, **kwargs)
-            dtype = autocast.wanted(own, column)
+            dtype = autocast.dtype_for(own, column)
             if dtype is not None and _castable(t.dtype for t in _tensors((args, kwargs))):
                 args, kwargs = _cast((args, kwargs), dtype)
             with exactly():

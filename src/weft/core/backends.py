@@ -13,7 +13,7 @@ PYTHON_SCALARS = frozenset(SCALARS)
 
 
 class Backends(dict[Any, Namespace]):
-    """The namespace for each raw array type; asks the registered finders about new types."""
+    """The namespace for each raw array type; a new type is looked up by the registered finders."""
 
     def __init__(self):
         self.finders: list[Callable[[type], Any]] = []
@@ -33,7 +33,7 @@ BACKENDS = Backends()
 # A computation on raw arrays, then static parameters.
 Kernel: TypeAlias = Callable[..., Any]
 Guard: TypeAlias = Callable[[Op, Kernel], Kernel]
-# For an array type what its kernels are bound through.
+# The wrapper that an array type's kernels are bound through.
 GUARDS: dict[type, Guard] = {}
 
 
@@ -52,7 +52,7 @@ class Kernels(dict[Any, Kernel]):
         return kernel
 
 
-_MADE: dict[int, ref[Kernels]] = {}  # all that there are
+_MADE: dict[int, ref[Kernels]] = {}  # every live one, so that `guard` can clear their caches
 
 
 def _kernels_of(op: Op) -> Kernels:
@@ -65,7 +65,7 @@ KERNELS: dict[Op, Kernels] = ByRow(_kernels_of)
 
 
 def guard(cls: type, bound: Guard | None) -> None:
-    """Bind an array type's kernels through `bound` from now on; None: as they are."""
+    """Bind an array type's kernels through the wrapper `bound` from now on; None: unwrapped."""
     if bound is None:
         GUARDS.pop(cls, None)
     else:

@@ -1,4 +1,4 @@
-"""Arrays at a level: what an interpreter (forward mode, batching, tracing) puts in their place."""
+"""Boxes: the values that an interpreter (forward mode, batching, tracing) computes with."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,7 @@ tags: Iterator[int] = count(1)
 
 
 class Tag(int):
-    """The tag of a transformation that says when it has ended."""
+    """A transformation's tag, which also records whether the transformation has ended."""
 
     ended: bool = False
     maker: str
@@ -40,30 +40,30 @@ class Tag(int):
 
 @dataclass(frozen=True)
 class Level:
-    """One running transformation: its kind of box, and a tag that no other one has.
+    """One running transformation: its kind of box, and a unique tag.
 
-    Later transformations run inside earlier ones, so a higher tag is nearer to the operation.
+    Later transformations run inside earlier ones: the highest tag is the innermost.
     """
 
     kind: type["Box"]
     tag: float
-    size: int | None = None  # of a batch
-    trace: Any = None  # that is being recorded
+    size: int | None = None  # the batch size, under vmap
+    trace: Any = None  # the trace that is being recorded, if it is one
 
 
 class Box:
-    """A value that an interpreter works on: it has an array's shape and dtype, and a level."""
+    """A value that an interpreter computes with: it has a shape, a dtype and a level."""
 
     __slots__ = ("level",)
     __array_ufunc__ = None  # NumPy leaves `array * box` to the box
-    staged = False  # whether it stands for a value that is not computed yet
-    maker = "a transformation"  # whose boxes these are, for messages
+    staged = False  # whether its value is not computed yet
+    maker = "a transformation"  # the name of the interpreter, for messages
     level: float
 
     @property
     @abstractmethod
     def inner(self) -> Raw:
-        """The value one level below that stands for shape, dtype and device."""
+        """The value one level below, which has the same shape, dtype and device."""
 
     @property
     def contents(self) -> tuple[Raw, ...]:
@@ -81,14 +81,14 @@ class Box:
     @classmethod
     @abstractmethod
     def lift(cls, level: Level, value: Raw) -> "Box":
-        """A value from below as a constant at the level."""
+        """A value from a lower level as a constant at this one."""
 
     @abstractmethod
     def beside(self, value: Raw) -> "Box":
-        """A value from below as a constant at the level of this one."""
+        """A value from a lower level as a constant at this box's level."""
 
     @abstractmethod
-    def stopped(self) -> Any:
+    def stop_gradient(self) -> Any:
         """The same value without a derivative."""
 
     @property
@@ -109,14 +109,14 @@ class Box:
 
     @abstractmethod
     def text(self) -> str:
-        """What a tensor that holds this looks like."""
+        """The `repr` of a tensor that holds this box."""
 
     @abstractmethod
     def refuse(self, use: str) -> None:
-        """Raise if whoever reads the value below, as `use`, would lose a derivative or a batch."""
+        """Raise if reading the value below, as `use`, would lose a derivative or a batch."""
 
 
-# The class of tensors that holds each kind of box; filled where the kinds are defined.
+# The tensor class that holds each kind of box; filled by the modules that define the kinds.
 BOXES: dict[Any, type] = {}
 # The same tensor classes, and all classes that have a level: boxes and the tensors of boxes.
 BOXED: set[Any] = set()
@@ -133,8 +133,8 @@ def ground(x: Array) -> Raw:
             return x
 
 
-# How Python asks for one number. `bool()` is a branch and `format()` a text to look at: neither is
-# computed with, so that no derivative is lost by them.
+# The conversions to one Python number. `bool()` decides a branch and `format()` makes a text:
+# nothing is computed from their result, so they lose no derivative.
 NUMBERS = frozenset(("int()", "float()", "complex()", "an index", "item()", "bool()", "format()"))
 GLANCES = frozenset(("bool()", "format()"))
 _LISTS = frozenset(("tolist()", "to_vec()"))
@@ -143,8 +143,8 @@ _LISTS = frozenset(("tolist()", "to_vec()"))
 def readable(x: Array, use: str) -> Raw:
     """The backend's array at the bottom of a value, to be read outside of operations as `use`.
 
-    Raises where a derivative would be lost at any level on the way down, or where a level has no
-    one array there. Every way out of a tensor goes through here.
+    Raises if that would lose a derivative at any level on the way down, or if a level has no
+    single array (a batch, a staged value). Every read of a tensor's data goes through here.
     """
     while True:
         if x.__class__ in BOXES:
@@ -159,10 +159,10 @@ def readable(x: Array, use: str) -> Raw:
 
 
 def _refuse_recorded(use: str) -> None:
-    """Refuse arrays of a recorded value; numbers of it only in a function under a transformation.
+    """Refuse to read a recorded value as an array; as a number only under a transformation.
 
-    Outside, with `backward()`, a loop may log numbers; in a function that is handed to `grad` they
-    would be constants of what is differentiated.
+    A training loop with `backward()` may log numbers. In a function that `grad` differentiates a
+    number would silently be a constant.
     """
     settings = current.get()
     if use in GLANCES:
@@ -173,11 +173,11 @@ def _refuse_recorded(use: str) -> None:
             f"use x.detach()"
         )
     if settings.grad and settings.enclosed:
-        raise constant(use, "gradient")
+        raise constant_error(use, "gradient")
 
 
-def constant(use: str, lost: str) -> errors.InterchangeError:
-    """Why a value is no number of Python's while it is being differentiated."""
+def constant_error(use: str, lost: str) -> errors.InterchangeError:
+    """The error for reading a value as a Python number while it is being differentiated."""
     return errors.InterchangeError(
         f"{use} of a tensor that is being differentiated would be a constant without its {lost}: "
         "compute with wf's functions (wf.sin(x), not math.sin(x)), or use x.detach() if a constant "
@@ -193,7 +193,7 @@ def level_of(x: Array) -> float:
 
 
 def raise_to_level(value: Raw, others: Iterable[Array]) -> Raw:
-    """A value as a constant at the highest level among others; as it is if they have none."""
+    """A value as a constant at the highest level among `others`; unchanged at the ground."""
     top = max(others, key=level_of)
     box = top if isinstance(top, Box) else getattr(top, "_data", None)
     return box.beside(value) if isinstance(box, Box) else value
@@ -213,7 +213,7 @@ def nodes_below(x: Array) -> list[Leaf | Node]:
 
 
 def refuse_inner(what: str, x: Array, tag: float) -> None:
-    """Refuse a result of a level that ends with the function which returned it."""
+    """Refuse a result whose level belongs to the function that returned it."""
     if level_of(x) > tag:
         raise errors.ArgumentError(
             f"{what}: the function returned a tensor of a level of its own, a DualTensor that it "
@@ -221,29 +221,31 @@ def refuse_inner(what: str, x: Array, tag: float) -> None:
         )
 
 
-class Loose(float):
-    """The level of a calculation with boxes made by hand, which no running transformation has.
+class LooseLevel(float):
+    """The level of `DualTensor`s that the user made by hand, outside of any transformation.
 
-    below  such levels that it was made of, or None if it may go with all that are lower
+    below  the loose levels that it was computed from; None: it may be mixed with any lower level
     """
 
-    below: frozenset["Loose"] | None
+    below: frozenset["LooseLevel"] | None
 
-    def __new__(cls, below: frozenset["Loose"] | None) -> "Loose":
+    def __new__(cls, below: frozenset["LooseLevel"] | None) -> "LooseLevel":
         self = super().__new__(cls, next(tags))
         self.below = below
         return self
 
 
-def loose_levels(x: Array) -> frozenset[Loose]:
-    """The levels of a value that were made by hand, and what they were made of."""
+def loose_levels(x: Array) -> frozenset[LooseLevel]:
+    """The loose level of a value, with the loose levels below it."""
     level = level_of(x)
-    return frozenset((level, *(level.below or ()))) if isinstance(level, Loose) else frozenset()
+    return (
+        frozenset((level, *(level.below or ()))) if isinstance(level, LooseLevel) else frozenset()
+    )
 
 
 def check_levels(args: Iterable[Array], top: float) -> None:
-    """Refuse tensors whose transformation has ended, and two calculations by hand in one."""
-    if isinstance(top, Loose):
+    """Refuse tensors whose transformation has ended, and a mixture of unrelated loose levels."""
+    if isinstance(top, LooseLevel):
         if top.below is not None:
             _refuse_mixture(args, top)
     elif isinstance(top, Tag) and top.ended and not _replaying():
@@ -255,15 +257,15 @@ def check_levels(args: Iterable[Array], top: float) -> None:
 
 
 def _replaying() -> bool:
-    """Whether a checkpoint runs again what ran while the transformation did."""
+    """Whether a checkpoint is replaying a call that ran inside the transformation."""
     draws = current.get().draws
     return draws is not None and draws.again
 
 
-def _refuse_mixture(args, top: Loose) -> None:
+def _refuse_mixture(args, top: LooseLevel) -> None:
     for a in args:
         level = level_of(a)
-        if level.__class__ is Loose and level != top and level not in (top.below or ()):
+        if level.__class__ is LooseLevel and level != top and level not in (top.below or ()):
             raw = a if a.__class__ in BOXES else a._data
             if getattr(raw, "tangent", None) is not None:
                 raise errors.ArgumentError(
@@ -275,7 +277,7 @@ def _refuse_mixture(args, top: Loose) -> None:
 
 
 class BoxNamespace:
-    """What is asked of a backend outside of operations, for boxes: they are never written to."""
+    """The backend namespace of boxes, for queries outside of operations; boxes are read-only."""
 
     array_type = Box
 
@@ -297,7 +299,7 @@ class BoxNamespace:
         return self.full(x.shape, 0, x.dtype, self.device_of(x))
 
     def full(self, shape: Shape, value: complex, dtype: dtype, device: Any) -> Raw:
-        """A constant on the ground, which is a constant at every level."""
+        """A constant at the ground level, and so at every level."""
         on_host = device == "cpu"
         for xp in BACKENDS.values():
             if (xp.array_type is ndarray) == on_host and xp.array_type not in (Box, None):

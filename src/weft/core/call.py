@@ -16,7 +16,7 @@ from .value import GROUND, HIGHER, RESULT
 _settings = current.get
 _new = object.__new__
 _REAL_SCALARS = frozenset((float, int))
-# NumPy's own: beside these a Python float is compared as one of them. Half types are widened.
+# NumPy compares a Python float with these in their own dtype; half types are widened.
 _FLOATS = frozenset((float32, float64))
 
 
@@ -25,9 +25,9 @@ _POINTS: dict[tuple, Any] = {}
 
 
 def _point(value, cls: type, dtype):
-    """The scalar as the backend likes it best; not cached if zero: 0.0 and -0.0 are one key.
+    """The scalar as a 0-d array where that is faster; zero is not cached: 0.0 == -0.0 as keys.
 
-    None for an integer that the dtype does not hold: that is for the general way.
+    None for an integer that the dtype does not hold: the general path refuses or converts it.
     """
     try:
         point = BACKENDS[cls].point(value, dtype)
@@ -46,8 +46,8 @@ def _point(value, cls: type, dtype):
 def caller(op: Op, public: bool = False) -> Caller:
     """The function that applies `op`.
 
-    The rules' form (`public=False`) gives raw arrays for raw arrays; the namespace's form
-    makes a tensor of whatever comes.
+    The form for rules (`public=False`) maps raw arrays to raw arrays; the public form always
+    returns tensors.
     """
     if op.arity is None:
         call = _variadic(op, public)
@@ -99,7 +99,7 @@ def _variadic(op: Op, public: bool):
 
 
 def _general(op: Op, public: bool):
-    """Any number of arguments; quick for raw arrays, which rules hand over."""
+    """Any number of arguments; fast for the raw arrays that rules pass."""
     arity, kernels, higher = op.arity, KERNELS[op], HIGHER
 
     def call(*args):
@@ -146,7 +146,7 @@ def _comparison_caller(op: Op, public: bool):
 
 
 def _ternary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
-    """Three tensors, as `where` takes; anything else in general."""
+    """Three tensors, as `where` takes; other arguments take the general path."""
     kernels, ground, higher, result = KERNELS[op], GROUND, HIGHER, RESULT
     general = _general(op, public)
     promoted = op.promote or (0,)
@@ -190,7 +190,7 @@ _NONE = (None, None, None)
 
 
 def _record_several(op: Op, t, parents, raws, static) -> None:
-    """Record a tensor made of several, some of which may have the mark of a severed gradient."""
+    """Record the result of several arguments, some of which may be marked `Severed`."""
     mark = None
     for p in parents:
         if p.__class__ is Severed:

@@ -1,4 +1,4 @@
-"""Random streams as integer arithmetic: who owns which counters, and Philox4x32-10 on them.
+"""Random streams as integer arithmetic: generators own counters, Philox4x32-10 maps them to words.
 
 A stream is a 64-bit key with a 64-bit nonce; its blocks are numbered by a 64-bit position.
 Block p is Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC11) of the counter nonce·2⁶⁴ + p under
@@ -125,13 +125,13 @@ class Generator:
     def reserve(self, words: int) -> ReservedBlocks:
         """The next blocks of the stream, enough for `words` 32-bit words.
 
-        A replay gets those that it got the first time, and moves nothing.
+        A replay gets the blocks of the first run, and leaves the position where it is.
         """
         draws = current.get().draws
         return self.advance(words) if draws is None else draws(self, words)
 
     def advance(self, words: int) -> ReservedBlocks:
-        """The next blocks of the stream, in any case."""
+        """The next blocks of the stream, also inside a replay."""
         blocks = -(-words // WORDS_PER_BLOCK)
         with _LOCK:
             position = self.position
@@ -144,7 +144,7 @@ class Generator:
             return ReservedBlocks(self.key, self.nonce * POSITIONS + position)
 
     def give_back(self, draw: ReservedBlocks, words: int, position: int) -> None:
-        """Go back from the end of a draw to a position in it, unless somebody has drawn since."""
+        """Go back from the end of a draw to a position in it, unless another draw followed."""
         nonce, start = divmod(draw.counter, POSITIONS)
         here = (draw.key, nonce, start - (-words // WORDS_PER_BLOCK))
         with _LOCK:
@@ -157,7 +157,7 @@ class Generator:
             return self.key, self.nonce, self.position
 
     def rewind(self, start: tuple[int, int, int], end: tuple[int, int, int]) -> None:
-        """Go back to where it was before a draw, if it is where the draw left it."""
+        """Undo a draw: go back from `end` to `start`, if the stream is still at `end`."""
         with _LOCK:
             if (self.key, self.nonce, self.position) == end and start[:2] == end[:2]:
                 self.position = start[2]

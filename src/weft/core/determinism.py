@@ -1,4 +1,4 @@
-"""Repeatable runs: what `DeterministicConfig` asks for, and the random streams of one at work."""
+"""Repeatable runs: `DeterministicConfig`, and the random streams of an active one."""
 
 import warnings
 from collections.abc import Mapping
@@ -95,10 +95,10 @@ def _check_seeds(seeds) -> dict[str, int]:
 
 @dataclass(eq=False)
 class Determinism:
-    """A config at work in a context: its random streams, and what was warned of.
+    """An active config: its random streams, and which warnings were given.
 
     default  the generator that is used if the config has no seed
-    racing   whether several threads draw from the streams, in whatever order they come
+    racing   whether several threads draw from the streams, in no fixed order
     """
 
     config: DeterministicConfig
@@ -132,7 +132,7 @@ class Determinism:
         self._begin_streams()
 
     def among_threads(self) -> "Determinism":
-        """This in threads that race each other: what they draw from its streams may not repeat."""
+        """The same config for racing threads: what they draw from its streams may not repeat."""
         other = copy(self)
         other.racing = True
         return other
@@ -166,7 +166,7 @@ class Determinism:
             self.stream(op).load_state_dict(part)
 
     def refuse_or_warn(self, op: str, why: str) -> None:
-        """Refuse or warn of what may come out differently in another run."""
+        """Refuse, or warn of, an operation whose result may differ in another run."""
         if self.config.mode is DeterministicMode.STRICT:
             raise NotDeterministic(
                 f"{op}: {why}; wf.deterministic(mode='warn') allows it with a warning"

@@ -1,4 +1,4 @@
-"""What keeps a saved state from being another's: names and shapes that differ."""
+"""How a saved state differs from the expected one: by names and shapes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -9,11 +9,11 @@ _LISTED = 20
 
 
 class Differences(NamedTuple):
-    """Names only one side has, and those whose values differ in shape or kind.
+    """Names that only one of two states has, and names whose values differ in shape or kind.
 
     missing     names that were expected and are not there
     unexpected  names that are there and were not expected
-    mismatched  names of values that differ, with how they do
+    mismatched  names of values that differ, with the difference
 
     >>> import weft as wf
     >>> wf.io.differences({"w": wf.zeros(2)}, {"b": wf.zeros(2)}).missing

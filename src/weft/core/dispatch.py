@@ -1,4 +1,4 @@
-"""Applying an operation in general: any mixture of arguments, under any settings."""
+"""The general path of dispatch: an operation on any mixture of arguments, under any settings."""
 
 from collections.abc import Callable, Sequence
 from math import copysign, inf
@@ -10,7 +10,7 @@ from .. import errors
 from . import dtypes
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .box import BOXED, BOXES, check_levels, ground, level_of
-from .explain import explain_error, explained_above
+from .explain import explain_at_level, explain_error
 from .numbers import plain_in, unwrap_number
 from .op import Op
 from .recording import inexact, mark, track
@@ -21,7 +21,7 @@ from .value import GROUND, TENSORS, wrap
 
 
 class Above:
-    """What the layers above supply: the row `cast`, foreign data, reverse sweeps and hooks."""
+    """Functions that the layers above install: `cast`, `adopt` (foreign data), sweeps and hooks."""
 
     cast: Callable[[Any, Any], Any]
     adopt: Callable[..., Any]
@@ -33,7 +33,10 @@ above: Above = Above()
 
 
 def apply(op: Op, args: Sequence[Array], static: Static = (), public: bool = False) -> Any:
-    """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
+    """Compute `op`, wrap the result in a tensor and record it.
+
+    Rules that pass raw arrays only get raw arrays back, unrecorded, unless `public`.
+    """
     out = _apply_row(op, args, static, public)
     if op.views in LENT and out.__class__ in TENSORS:
         _lend(op, args, out)
@@ -41,7 +44,7 @@ def apply(op: Op, args: Sequence[Array], static: Static = (), public: bool = Fal
 
 
 def _lend(op: Op, args: Sequence[Array], out: Array) -> None:
-    """Note whose view a result is; one element of an array is a copy, as in NumPy."""
+    """Record that a result is a view of its argument; one element of an array is a copy."""
     x = args[0]
     if x.__class__ not in TENSORS or x is out or (op.name == "slice_" and not out.shape):
         return
@@ -71,7 +74,7 @@ def _apply_row(op: Op, args: Sequence[Array], static: Static, public: bool) -> A
         cls = common_backend(op, raws)
         if cls is None:  # Python scalars only
             args = harmonise(op, [above.adopt(a) for a in args])
-            if any([a.__class__ in BOXED for a in args]):  # written down
+            if any([a.__class__ in BOXED for a in args]):  # traced
                 return _climb(op, args, static, public)
             raws = [a._data for a in args]
             cls = type(raws[0])
@@ -86,7 +89,7 @@ def _apply_row(op: Op, args: Sequence[Array], static: Static, public: bool) -> A
 
 
 def _apply_cast(op: Op, args: Sequence[Array], static: Static, public: bool, autocast: Any) -> Any:
-    """`apply` under autocast, which ends here: below, rules and users' rules mean what they say."""
+    """`apply` under autocast: cast the arguments, then run everything below without autocast."""
     args = lift_foreign(op, args)
     for i, dtype in autocast.casts(op, args):
         args[i] = above.cast(args[i], dtype)
@@ -100,8 +103,8 @@ def _apply_cast(op: Op, args: Sequence[Array], static: Static, public: bool, aut
 def _climb(op: Op, args: Sequence[Array], static: Static, public: bool) -> Any:
     """Apply an operation to boxes: the highest level among them interprets it.
 
-    What is below that level is a constant to it: a tensor with a node goes in as it is, to be
-    recorded below, and others as the raw values that they hold.
+    Values from lower levels are constants to it. A tensor with a node is passed as it is, so that
+    the lower level records it; other tensors are passed as their raw values.
     """
     raw = not public and not any([a.__class__ in TENSORS for a in args])
     if not raw and not _alike(op, args):
@@ -115,7 +118,7 @@ def _climb(op: Op, args: Sequence[Array], static: Static, public: bool) -> Any:
     except Exception as e:
         if op.foreign:
             raise
-        raise explained_above(op, args, static, e) from None
+        raise explain_at_level(op, args, static, e) from None
     if raw:
         return z
     zs = [z] if op.outputs == 1 else list(z)
@@ -132,7 +135,7 @@ def _climb(op: Op, args: Sequence[Array], static: Static, public: bool) -> Any:
 
 
 def _at_level(args, level: float) -> tuple[list, list, Any]:
-    """What an interpreter gets for each argument, their nodes at its level, and its kind."""
+    """The operands for the interpreter of a level, their nodes at that level, and its box class."""
     operands, parents, kind = [], [], None
     for a in args:
         parent = None
@@ -151,7 +154,7 @@ _FAR = 1 << 63  # beyond it, an integer may be beyond floats too
 
 
 def _alike(op: Op, args) -> bool:
-    """Whether tensors and real numbers need no conversion to go together."""
+    """Whether the arguments are tensors of one dtype and real numbers: no conversion is needed."""
     dtype = None
     for i, a in enumerate(args):
         if a.__class__ in TENSORS:
@@ -202,7 +205,7 @@ def _raw(op: Op, args, static):
 
 
 def beside_bfloat16(op: Op, args: Sequence[Array]) -> Sequence[Array]:
-    """Raw arguments with Python floats as bfloat16 where arrays are: NumPy would widen these."""
+    """Raw arguments, Python floats made bfloat16 beside such arrays, which NumPy would widen."""
     for a in args:
         if getattr(a, "dtype", None) is dtypes.bfloat16:
             xp = BACKENDS[type(a)]
@@ -265,14 +268,14 @@ def harmonise(op: Op, args: list[Array]) -> list[Array]:
 
 
 def _least(op: Op, dtype):
-    """The dtype that a row computes arguments of this one in."""
+    """The dtype that a row computes in, for arguments of this dtype."""
     if op.floating and not dtypes.is_inexact(dtype):
         return dtypes.default_float()
     return dtypes.int8 if op.integral and dtype is dtypes.bool_ else dtype
 
 
 def _number(op: Op, xp, common, value):
-    """A Python number as it goes beside arrays of the common dtype, which must hold it."""
+    """A Python number as an operand beside arrays of the common dtype, which must hold it."""
     dtypes.check_holds(op.name, common, value)
     if value.__class__ is int and not -_FAR < value < _FAR and dtypes.is_inexact(common):
         value = float(value)
@@ -298,7 +301,7 @@ def common_backend(op: Op, raws: Sequence[Raw]) -> type | None:
 
 
 def _finish(op: Op, boxed, raws, z, static, cls):
-    """Box the result, record it if it is to be differentiated, check it if asked to."""
+    """Wrap the result in a tensor, record it if a parent is tracked, check it under `anomaly`."""
     settings = current.get()
     single = op.outputs == 1
     zs = [z] if single else z
@@ -316,7 +319,7 @@ def _finish(op: Op, boxed, raws, z, static, cls):
 
 
 def _whole(r, cls):
-    """A result that is no array of the arguments' type: a NumPy scalar, or moved elsewhere."""
+    """A result whose type is not the arguments': a NumPy scalar, or an array of another backend."""
     return (BACKENDS.get(type(r)) or BACKENDS[cls]).whole(r)
 
 

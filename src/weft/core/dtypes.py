@@ -45,7 +45,7 @@ _DEFAULT = [float32]
 
 
 def default_float() -> np.dtype:
-    """The dtype of floats whose dtype nobody gave."""
+    """The dtype of new floats where none is given."""
     return _DEFAULT[0]
 
 
@@ -116,7 +116,7 @@ def is_inexact(dtype: np.dtype) -> bool:
     return dtype in REAL or dtype in COMPLEX
 
 
-# Complex dtypes, and booleans, as the raw arrays name them; a backend adds its own.
+# The complex and boolean dtypes of raw arrays; a backend adds its own.
 RAW_COMPLEX: set[Any] = set(COMPLEX)
 RAW_BOOLEANS: set[Any] = {bool_}
 
@@ -137,7 +137,7 @@ def to_real(dtype: np.dtype) -> np.dtype:
 
 
 def accumulator(dtype: np.dtype) -> np.dtype:
-    """The dtype in which sums of this dtype are made."""
+    """The dtype in which sums of this dtype are accumulated."""
     return float32 if dtype in HALF else dtype
 
 
@@ -221,7 +221,7 @@ def with_scalar(dtype: np.dtype, scalar: bool | int | float | complex) -> np.dty
 
 @lru_cache(maxsize=None)
 def bounds(dtype: np.dtype) -> tuple[int, int]:
-    """The least and the largest Python integer that goes beside an array of this dtype."""
+    """The smallest and the largest Python integer that may be combined with this dtype."""
     if dtype in SIGNED or dtype in UNSIGNED:
         info = np.iinfo(dtype)
         return int(info.min), int(info.max)
@@ -232,7 +232,7 @@ _LARGEST = int(np.finfo(np.float64).max)
 
 
 def holds(dtype: np.dtype, value: Any) -> bool:
-    """Whether a Python number is no integer, or one that goes beside an array of this dtype."""
+    """Whether a Python number is no integer, or one within the `bounds` of this dtype."""
     if value.__class__ is not int:
         return True
     least, most = bounds(dtype)

@@ -1,7 +1,7 @@
-"""Keys that tell apart what Python finds equal: 1, 1.0 and True, 0.0 and -0.0; NaN equals itself.
+"""Keys that distinguish what `==` does not: 1, 1.0 and True, 0.0 and -0.0; NaN equals itself.
 
-What is kept for static values (plans, programs, equations that were computed) is looked up by
-these, since another type or another sign of zero may give another result.
+Caches for static values (plans, programs, equations) are looked up by these keys: another type or
+another sign of zero may give another result.
 """
 
 from dataclasses import fields, is_dataclass
@@ -43,7 +43,7 @@ def _exact_object(kind: type, x: Any) -> Any:
     if kind is frozenset:
         return kind, frozenset([exact(v) for v in x])
     if kind.__hash__ is object.__hash__ and kind.__eq__ is not object.__eq__:
-        return Same(x)  # a tensor: its == compares elements
+        return IdentityKey(x)  # a tensor: its == compares elements
     if kind.__hash__ is not object.__hash__ and is_dataclass(kind):
         counting = [f.compare if f.hash is None else f.hash for f in fields(kind)]
         named = [f.name for f, counts in zip(fields(kind), counting, strict=True) if counts]
@@ -51,7 +51,7 @@ def _exact_object(kind: type, x: Any) -> Any:
     return kind, x
 
 
-class Same:
+class IdentityKey:
     """An object as a key by its identity."""
 
     __slots__ = ("_held",)
@@ -60,14 +60,14 @@ class Same:
         self._held = held
 
     def __eq__(self, other: Any) -> bool:
-        return other.__class__ is Same and other._held is self._held
+        return other.__class__ is IdentityKey and other._held is self._held
 
     def __hash__(self) -> int:
         return id(self._held)
 
 
 class Exact:
-    """A value that equals no other one than itself, shown as it is."""
+    """A value that compares by its `exact` key, and has its own `repr`."""
 
     __slots__ = ("_key", "value")
     value: Any

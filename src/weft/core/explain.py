@@ -1,4 +1,4 @@
-"""Explaining failures: what a row's shape rule says of a call that a backend refused."""
+"""Explaining failures: the shape rule's error for a call that a backend's kernel refused."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from .value import TENSORS, aval_of
 
 
 def infer(op: Op, args: Sequence[Array], static: Static) -> Any:
-    """The result's aval by the row's shape rule, which is also what validates a call."""
+    """The result's aval by the row's shape rule, which also validates the call."""
     avals = [aval_of(a) for a in args]
     return op.call(op.shape, avals, static)
 
@@ -45,8 +45,8 @@ def explain_error(op: Op, args: Sequence[Array], static: Static, cause: Exceptio
     return cause
 
 
-def explained_above(op: Op, args: Sequence[Array], static: Static, cause: Exception) -> Exception:
-    """`explain_error`, with shapes as they are at the level: below it there may be more axes."""
+def explain_at_level(op: Op, args: Sequence[Array], static: Static, cause: Exception) -> Exception:
+    """`explain_error` for boxes, with the shapes at their level: below there may be more axes."""
     if isinstance(cause, errors.ShapeError | errors.AxisError):
         try:
             infer(op, args, static)
@@ -55,9 +55,9 @@ def explained_above(op: Op, args: Sequence[Array], static: Static, cause: Except
     return explain_error(op, args, static, cause)
 
 
-# How NumPy, SciPy and PyTorch say that a kernel does not take these dtypes.
+# The messages of NumPy, SciPy and PyTorch for dtypes that a kernel does not take.
 _REFUSED = re.compile(
     "not supported|not implemented|only implemented|scalar type|dtype|must be|be interpreted"
 )
-# And how PyTorch says of values that they make no sense, where NumPy raises a ValueError.
+# PyTorch's messages for impossible values, where NumPy raises a ValueError.
 _IMPOSSIBLE = re.compile("^ZeroDivisionError|negative integer powers|without overflow")

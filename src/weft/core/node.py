@@ -35,14 +35,14 @@ class Node:
     )
 
     op: Op
-    parents: Any  # a tuple; None once the graph was freed
+    parents: Any  # a tuple; None after the graph was freed
     saved: Any
     static: Static
     id: int
     shape: Any  # of an operation with several outputs: a tuple of shapes
     dtype: Any
     thread: int
-    extra: "Extra | None"
+    extra: "NodeExtra | None"
     code: CodeType
     lasti: int
 
@@ -56,12 +56,12 @@ class Node:
         return self.op.name
 
     def free(self) -> None:
-        """Drop the saved values and the parents; a second pass will say so."""
+        """Drop the saved values and the parents; a second backward pass then raises."""
         self.parents = self.saved = None
 
 
-class Extra:
-    """What few nodes have: gradient hooks, a gradient that is kept, packed values.
+class NodeExtra:
+    """State that few nodes have: gradient hooks, a retained gradient, an unpack hook.
 
     `severed` is the mark of arguments that were computed from a gradient without its graph.
     """
@@ -100,7 +100,7 @@ class Leaf:
         self.dtype: Any = dtype
         self.tensor: Any = tensor  # weak reference, or None: the tensor owns the leaf
         self.kept = None
-        self.extra: Extra | None = None
+        self.extra: NodeExtra | None = None
         self.requested: bool = requested  # by requires_grad, not only by a tape's watch
         self.watchers: tuple[Any, ...] = ()
 
@@ -108,8 +108,9 @@ class Leaf:
     def grad(self) -> Any:
         """The accumulated gradient.
 
-        It is kept on the tensor, not here: a recorded gradient's graph leads to this leaf, and
-        reference counting alone would never free the two. Only what outlives its tensor is here.
+        It is stored on the tensor, not here: a recorded gradient's graph leads to this leaf, and
+        reference counting alone would never free that cycle. It is stored here only after the
+        tensor has died.
         """
         staging = current.get().staging
         return self.held if staging is None else staging.gradient(self)
@@ -124,7 +125,7 @@ class Leaf:
 
     @property
     def held(self) -> Any:
-        """The gradient that the tensor has now, whatever a program in writing makes of it."""
+        """The gradient that the tensor has now, whatever a running trace assigns to it."""
         owner = self.tensor and self.tensor()
         return self.kept if owner is None else owner._grad
 
@@ -146,8 +147,8 @@ class Severed:
     """Marks values computed from a gradient that was made without its graph.
 
     of      what the gradient was computed from: negated ids of leaves and nodes; None: anything
-    remedy  how to make the gradient with its graph, in the words of what made it
-    asks    in a function that is being compiled: gradients of each call, which are asked themselves
+    remedy  how to get the gradient with its graph, for the error message
+    asks    in a compiled function: (node) -> bool for each such gradient among a call's arguments
     """
 
     __slots__ = ("__weakref__", "asks", "id", "of", "origin", "remedy")
@@ -165,26 +166,26 @@ class Severed:
 
     @property
     def line(self) -> str:
-        """Where the gradient was made."""
+        """Where the gradient was computed."""
         return line_of(*self.origin)
 
     def concerns(self, goal: "Leaf | Node") -> bool:
         """Whether the gradient may depend on a leaf or a node."""
-        if goal.id < self.id:  # made later
+        if goal.id < self.id:  # recorded later
             return False
-        if self.of is None or any(-n.id in self.of for n in _above(goal)):
+        if self.of is None or any(-n.id in self.of for n in _with_leaves(goal)):
             return True
         return any([ask(goal) for ask in self.asks])
 
-    def joined(self, other: "Severed") -> "Severed":
-        """The mark of what was computed from two gradients."""
+    def merge(self, other: "Severed") -> "Severed":
+        """The mark of a value that was computed from both gradients."""
         if other is self:
             return self
         of = None if self.of is None or other.of is None else {*self.of, *other.of}
         return Severed(self.origin, of, self.remedy, (*self.asks, *other.asks))
 
 
-def _above(goal: "Leaf | Node") -> list["Leaf | Node"]:
+def _with_leaves(goal: "Leaf | Node") -> list["Leaf | Node"]:
     """A node and the leaves that it was computed from."""
     found, waiting, seen = [goal], [goal], set()
     while waiting:

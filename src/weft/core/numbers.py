@@ -1,4 +1,4 @@
-"""Python's numbers, in whatever class they come."""
+"""Numbers of derived and foreign classes, as plain Python numbers."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ _KINDS: tuple[Any, ...] = (int, float, complex)
 
 
 def plain(x: Any) -> Any:
-    """x as a number of Python's own if it is one in another class; anything else as it is.
+    """x as a plain Python number if it is a number; anything else unchanged.
 
-    A member of an `IntEnum` is the integer that it is. A number of each call of a function that is
-    being compiled (`compile.host`) is its value now, and the program is made for that value.
+    A member of an `IntEnum` becomes its integer. A host scalar (`compiler.frontend.host_scalars`)
+    becomes its value, and the trace is specialised to that value.
     """
     if type(x) in PYTHON_SCALARS or isinstance(x, generic):
         return x
@@ -23,7 +23,7 @@ def plain(x: Any) -> Any:
 
 
 def unwrap_number(x: Any) -> Any:
-    """x as a number of Python's own if it is one in a class derived from those."""
+    """x as an int, float or complex if its class derives from one of them."""
     if isinstance(x, generic):
         return x
     for kind in _KINDS:
@@ -33,5 +33,5 @@ def unwrap_number(x: Any) -> Any:
 
 
 def plain_in(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Static parameters of a row with plain numbers, in tuples among them too."""
+    """A row's static parameters with plain numbers, also in nested tuples."""
     return tuple([plain_in(v) if type(v) is tuple else plain(v) for v in values])

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 Derivative = Callable[..., Any] | int | float
 T = TypeVar("T")
 
-# Which of (y, *args) a rule's function reads; the last flag holds for all that follow.
+# Which of (y, *args) a rule's function reads; the last flag also covers all further arguments.
 Reads = tuple[bool, ...]
 
 
@@ -68,15 +68,15 @@ Rule = Partials | LinearRule | Jvp | None
 class Op:
     """One row.
 
-    name       what backends call it, unless `compute` says otherwise
+    name       the kernel's name in the backends' namespaces, unless `compute` is given
     compute    (xp, *args, *static) on raw arrays; xp is the backend's namespace
-    shape      (*avals, *static) -> aval(s); raises for what does not fit
+    shape      (*avals, *static) -> aval(s); raises if the arguments do not fit
     rule       the derivative; None where there is none
     arity      number of array arguments before the static ones; None: a sequence of arrays
     spell      further public names
     promote    arguments cast to a common dtype; None: all of them
-    floating   integers are first made floats
-    integral   booleans are first made integers, of 8 bits as NumPy has it
+    floating   integers are first cast to floats
+    integral   booleans are first cast to integers, of 8 bits as in NumPy
     static     whether promoted arguments are followed by static parameters
     recast     the result's dtype may differ from the arguments'
     outputs    how many arrays it returns, `tracked` which of them carry a derivative
@@ -84,12 +84,12 @@ class Op:
     batch      (call, size, mapped, args, static) -> result(s) with a leading batch axis, where
                `mapped` says which arguments have one
     sample     rng -> cases for the tests that are generated from the table
-    foreign    its functions are the user's own: what they raise passes as it is
-    stage      (operands, static) -> results, where the row writes itself down in a program: its
-               shape rule does not tell what it makes
-    several    it stands for a whole program: a cotangent None is no path, not a derivative of zero
-    moves      its pull-back moves elements and adds them up, with positive weights at most: so it
-               tells where a cotangent can differ from zero, given a mask in place of one
+    foreign    its functions are the user's own: their exceptions pass unchanged
+    stage      (operands, static) -> results: how the row is traced, where its shape rule alone
+               does not determine the results
+    several    it stands for a whole program: a cotangent None means no path, not a zero derivative
+    moves      its pull-back only moves elements and adds them up, with positive weights: applied to
+               a mask, it tells where a cotangent can differ from zero
     doc        for the docstring of its public function: the mathematics in one line, and below it
                an example, `sqrt([4.0]) = [2.0]`, or with ≈ if it is rounded to four digits
     """
@@ -126,7 +126,7 @@ class Op:
         return f"<op {self.name}>"
 
     def call(self, f: Callable[..., Any], operands: Sequence, static: Sequence = ()) -> Any:
-        """f, which takes what `compute` takes behind xp, of operands and static parameters."""
+        """Call f with `compute`'s arguments after xp: the operands, then the static parameters."""
         return f(operands, *static) if self.arity is None else f(*operands, *static)
 
 
@@ -140,7 +140,7 @@ class Caller(Protocol):
 
 
 TABLE: dict[str, Op] = {}
-# The ways of moving elements to places that no values tell.
+# The ways of moving elements whose destinations do not depend on values.
 MOVES = frozenset(("strides", "parts", "indices"))
 
 
@@ -182,10 +182,10 @@ def saves(op: Op, tracked: Sequence[bool]) -> tuple[bool, ...]:
 
 
 class ByRow(dict[Op, T]):
-    """What is made for each row when it is first asked for.
+    """A cache by row, filled at first use.
 
-    Rows of the table are there as long as the process; others (custom operations, compiled
-    functions) keep what is made for them, and take it with them.
+    The table's rows live as long as the process. Other rows (custom operations, compiled
+    functions) store the entry on themselves, so that it is freed with them.
     """
 
     def __init__(self, make: Callable[[Op], T]):

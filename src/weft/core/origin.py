@@ -23,7 +23,7 @@ _STORES = {opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in op
 
 
 # Whether a source file is not the user's, by `co_filename`, whose hash is cached: walking out of
-# the library costs one lookup a frame. Filled as files are met.
+# the library costs one lookup a frame. Filled at the first frame of each file.
 INTERNAL: dict[str, bool] = {}
 
 
@@ -37,7 +37,7 @@ def user_frame(frame: FrameType) -> FrameType:
 
 
 def is_generated(frame: FrameType) -> bool:
-    """Whether the frame runs what `dataclass` wrote for one of this package's classes."""
+    """Whether the frame runs code that `dataclass` generated for a class of this package."""
     module = frame.f_globals.get("__name__", "")
     return frame.f_code.co_filename == "<string>" and module.startswith(_PACKAGE)
 
@@ -67,13 +67,13 @@ def line_of(code: CodeType, lasti: int) -> str:
     return f"{os.path.basename(code.co_filename)}:{line}"
 
 
-# Where what is done now was written, if that is not where it is being called.
+# The user's line that current operations are attributed to, where it is not that of the caller.
 _written: ContextVar[Origin | None] = ContextVar("weft_written", default=None)
 
 
 @contextmanager
 def written_at(place: Origin | None) -> Iterator[None]:
-    """A block in which the user's call in progress is said to be there."""
+    """A block whose operations are attributed to `place`, a line of the user's."""
     token = _written.set(place)
     try:
         yield
@@ -82,7 +82,7 @@ def written_at(place: Origin | None) -> Iterator[None]:
 
 
 def origin(depth: int = 1) -> Origin:
-    """The user's call in progress, cheaply: code object and instruction offset."""
+    """The user's call in progress, in its cheapest form: code object and instruction offset."""
     written = _written.get()
     if written is not None:
         return written
@@ -90,7 +90,7 @@ def origin(depth: int = 1) -> Origin:
     try:
         while INTERNAL[frame.f_code.co_filename] and frame.f_back is not None:
             frame = frame.f_back
-    except KeyError:  # a file that was not met before
+    except KeyError:  # the first frame of a file
         frame = user_frame(frame)
     return frame.f_code, frame.f_lasti
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from . import dtypes
 from .backends import BACKENDS, PYTHON_SCALARS
-from .node import Extra, Leaf, Node, Severed, ids
+from .node import Leaf, Node, NodeExtra, Severed, ids
 from .op import Op, Partials, saves
 from .origin import INTERNAL, user_frame
 from .settings import Settings
@@ -17,7 +17,7 @@ from .value import TENSORS, wrap
 
 _frame = sys._getframe
 _new = object.__new__
-# What the arguments of an operation are recorded by, and the same with marks of severed gradients.
+# The nodes of an operation's arguments, and the same with marks of severed gradients.
 Parents: TypeAlias = tuple[Node | Leaf | None, ...]
 Marks: TypeAlias = Sequence[Node | Leaf | Severed | None]
 saved_flags: Callable[[Op, tuple[bool, ...]], tuple[bool, ...]] = lru_cache(maxsize=None)(saves)
@@ -41,7 +41,7 @@ def record(op: Op, data: Raw, parents: Parents, saved: tuple[Any, ...], static: 
         while INTERNAL[code.co_filename] and f.f_back is not None:
             f = f.f_back
             code = f.f_code
-    except KeyError:  # a file that was not met before
+    except KeyError:  # the first frame of a file
         f = user_frame(f)
         code = f.f_code
     n.code = code
@@ -62,7 +62,7 @@ def track(
     static: Static,
     settings: Settings,
 ) -> None:
-    """Record; the mark of a severed gradient travels on, on the result or on its node."""
+    """Record an operation; a severed gradient's mark passes to the result, or to its node."""
     live = tuple([None if isinstance(p, Severed) else p for p in parents])
     tracked = [outs[k] for k in op.tracked if inexact(outs[k]._data)]
     if live.count(None) == len(live):
@@ -88,7 +88,7 @@ def track(
 def values_to_save(
     op: Op, parents: Parents, y: Any, raws: Sequence[Raw], static: Static
 ) -> tuple[Any, ...]:
-    """What a node saves: (y, *args) with None where the rule does not look, or `keep`'s."""
+    """The values that a node saves: (y, *args) with None for those unread, or `keep`'s tuple."""
     keep = getattr(op.rule, "keep", None)
     if keep is not None:
         return keep(y, *raws, *static)
@@ -108,18 +108,18 @@ def _places(op: Op, tracked: tuple[bool, ...]) -> tuple[int, ...]:
 
 
 def mark(op: Op, outs: Sequence[Any], parents: Marks) -> None:
-    """Where nothing is recorded, the mark of a severed gradient travels on all the same."""
+    """Pass the marks of severed gradients to results that are not recorded."""
     for k in op.tracked:
         if inexact(outs[k]._data):
             outs[k]._node = mark_of(op, parents, outs[k]._data)
 
 
 def mark_of(op: Op, parents: Marks, z: Raw) -> Severed | None:
-    """The mark of a result: what its arguments have, but for derivatives that are zero."""
+    """The mark of a result: that of its arguments, without those whose derivative is zero."""
     found = None
     for i, p in enumerate(parents):
         if isinstance(p, Severed) and not _is_flat(op, i, z):
-            found = p if found is None else found.joined(p)
+            found = p if found is None else found.merge(p)
     return found
 
 
@@ -132,8 +132,8 @@ def _is_flat(op: Op, i: int, z) -> bool:
 
 
 def sever(node: Node, mark: Severed) -> None:
-    """Note that a node was computed from a severed gradient besides what is recorded."""
-    node.extra = node.extra or Extra()
+    """Mark a node whose arguments include a severed gradient, beside those that are recorded."""
+    node.extra = node.extra or NodeExtra()
     node.extra.severed = mark
 
 
@@ -143,12 +143,12 @@ def _picking(xp, outputs, k: int):
 
 @lru_cache(maxsize=None)
 def _picker(op: Op) -> Op:
-    """Choosing one output of an operation, under the operation's own name."""
+    """The operation that picks one output of another one, under that one's name."""
     return Op(name=op.name, compute=_picking, shape=lambda *_: None, rule=None, arity=1)
 
 
 def is_pick(op: Op) -> bool:
-    """Whether a node's operation is the choice of one of several outputs."""
+    """Whether a node's operation picks one of several outputs."""
     return op.compute is _picking
 
 
@@ -163,8 +163,8 @@ def pick(whole: Node, k: int) -> Node:
 
 
 def pack(node: Node, hook: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
-    """Hand what a node saved to the user's pack hook."""
-    node.extra = Extra()
+    """Replace a node's saved values by what the user's pack hook returns for them."""
+    node.extra = NodeExtra()
     node.extra.unpack = unpack
     node.saved = tuple(_pack(hook, s) for s in node.saved or ())
 
@@ -178,7 +178,7 @@ def _pack(hook, value):
 
 
 class Packed:
-    """A saved value in the custody of the user's hooks."""
+    """What the user's pack hook returned for a saved value."""
 
     __slots__ = ("handle",)
 

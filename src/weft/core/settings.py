@@ -25,11 +25,11 @@ class Settings:
     tapes        the gradient tapes whose `with` block is running
     levels       the transformations that are running, the innermost last
     enclosed     whether a function is being differentiated here, and gradients in it with it
-    draws        (generator, words) -> Draw, in place of the generators' own `advance`
-    autocast     an `Autocast`: the dtypes that rows get their arguments in
-    determinism  a `Determinism`: random streams, and what to do where a result may not repeat
-    staging      a program that operations are written down in instead of being computed
-    target       the machine that programs are compiled for; None: the processor at hand
+    draws        (generator, words) -> ReservedBlocks, in place of the generators' own `advance`
+    autocast     an `Autocast`: the dtypes that rows' arguments are cast to
+    determinism  a `Determinism`: random streams, and what to do if a result may not repeat
+    staging      the trace that operations are appended to instead of being computed
+    target       the machine that programs are compiled for; None: this processor
     """
 
     grad: bool = True
@@ -43,7 +43,7 @@ class Settings:
     determinism: Any = None
     staging: Any = None
     target: Any = None
-    # Which way operations take: RECORD and PLAIN are the quick ones.
+    # The path that dispatch takes: RECORD and PLAIN are the fast ones.
     way: int = field(init=False, default=RECORD)
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class SettingsBlock:
         self._blocks: list[Any] = []
 
     def _switch(self) -> Callable[[], Any]:
-        """Makes the context managers of one use: a block or a call, or the steps of a generator."""
+        """A factory of context managers for one use: a block, a call, or a generator's steps."""
         return lambda: changed(**self._fields)
 
     def __enter__(self) -> None:
@@ -123,7 +123,7 @@ class SettingsBlock:
         return switched
 
     def _stepwise(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        """A generator each of whose steps runs switched; its caller does not."""
+        """A generator whose steps run under the replaced settings; its caller does not."""
 
         @wraps(f)
         def steps(*args, **kwargs):
@@ -140,7 +140,7 @@ class SettingsBlock:
 
 
 def refuse_while_staging(what: str) -> None:
-    """Refuse a change of ambient state, which a compiled function would make once."""
+    """Refuse a change of ambient state while tracing: it would happen once, not at each call."""
     if current.get().staging is not None:
         raise StagingError(
             f"compile: {what} in a function that is being compiled, which would happen once, not "

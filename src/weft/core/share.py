@@ -1,9 +1,9 @@
-"""Who lies in whose memory: views, and the tensors that they are views of.
+"""Aliasing: which tensors are views, and which tensor is their base.
 
-Tensors are values, so a write into a view cannot reach what it is a view of; it is refused while
-somebody could look there. `Value._share` is a list that a view has in common with the tensor it is
-a view of (which holds it in a tuple) and with all other views of that one: how many of them are
-alive is the count of references to it. In it are the lines where one of them left the memory.
+Tensors are values, so a write into a view does not reach its base; it is refused while the base or
+another view of it is alive. `Value._share` is one list that a base (which holds it in a tuple) and
+all its views refer to: its reference count says how many of them are alive. The list holds the
+lines of the user's program at which the base moved to other memory.
 """
 
 import sys
@@ -12,14 +12,14 @@ from typing import Any
 from .. import errors
 from .origin import here
 
-# What `Op.views` says of rows whose results are views to a user. Of the others' NumPy makes copies,
-# or they give a function's argument a new name.
+# The values of `Op.views` for rows whose results are views to a user. Other rows' results are
+# copies in NumPy, or an argument of a function under a new name.
 LENT = frozenset(("always", "sometimes"))
 _ALONE = 3  # the tensor's own reference, a local variable and the argument of `getrefcount`
 
 
 def lend(x: Any, view: Any) -> None:
-    """Note that `view` is a view of x."""
+    """Record that `view` is a view of x."""
     share = x._share
     if share is None:
         share = []
@@ -29,15 +29,15 @@ def lend(x: Any, view: Any) -> None:
     view._share = share
 
 
-def is_seen(x: Any) -> bool:
-    """Whether x is a view, and another tensor that lies, or lay, in its memory is alive."""
+def is_aliased(x: Any) -> bool:
+    """Whether x is a view, and another tensor that shares, or shared, its memory is alive."""
     share = x._share
     return share.__class__ is list and sys.getrefcount(share) > _ALONE
 
 
 def refuse_view(x: Any, what: str) -> None:
-    """Refuse to assign to a view while somebody could look for that in its base."""
-    if is_seen(x):
+    """Refuse to assign to a view while its base, or another view of it, is alive."""
+    if is_aliased(x):
         raise errors.ViewAssignment(
             f"{what}: the tensor is a view of another one (by an index, reshape, transpose, …), "
             "which would not change, since tensors are values; assign to the base itself, as in "
@@ -46,7 +46,7 @@ def refuse_view(x: Any, what: str) -> None:
 
 
 def leave(x: Any) -> None:
-    """x gets memory of its own; what was a view of its memory keeps the old values."""
+    """Record that x moves to memory of its own; views of the old memory keep the old values."""
     share = x._share
     if share.__class__ is tuple:
         if sys.getrefcount(share[0]) > _ALONE - 1:  # no local variable holds it
@@ -56,7 +56,7 @@ def leave(x: Any) -> None:
 
 
 def refuse_left(x: Any, what: str) -> None:
-    """Refuse to write into the memory of a view whose base does not lie there any more."""
+    """Refuse to write into the memory of a view whose base has left it."""
     share = x._share
     if share.__class__ is list and share and sys.getrefcount(share) > _ALONE:
         raise errors.ViewAssignment(

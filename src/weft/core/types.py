@@ -2,12 +2,12 @@
 
 from typing import Any, TypeAlias
 
-# What rules and compositions of rows compute with: a tensor, a box, a backend's array or, beside
-# one of these, a Python scalar.
+# The operands of rules and composite functions: a tensor, a box, a backend's array or, beside one
+# of these, a Python scalar.
 Array: TypeAlias = Any
-# An array of whichever backend, or the box in its place: what a tensor holds.
+# What a tensor holds: an array of any backend, or a box.
 Raw: TypeAlias = Any
-# What computes on one type of raw array: kernels by the names of rows, and questions to arrays.
+# A backend for one type of raw array: kernels by the names of rows, and queries on arrays.
 Namespace: TypeAlias = Any
-# What a row takes after its arrays: axes, shapes, flags, numbers.
+# A row's parameters after its arrays: axes, shapes, flags, numbers.
 Static: TypeAlias = tuple[Any, ...]

@@ -14,10 +14,10 @@ _SCALARS = frozenset(d.type for d in dtypes.ALL)
 
 
 class Value:
-    """A backend's array (`_data`) and the node that made it (`_node`), or None.
+    """A backend's array (`_data`) and its node in the recorded graph (`_node`), or None.
 
-    `_grad` is set on leaves only: what `backward()` has accumulated. `_share` tells a view and
-    what it is a view of about each other (see `core.share`).
+    `_grad` is set on leaves only: the gradient that `backward()` accumulates. `_share` links a
+    view with its base (see `core.share`).
     """
 
     __slots__ = ("__weakref__", "_data", "_grad", "_node", "_share")
@@ -27,17 +27,17 @@ class Value:
     _share: Any
 
 
-# The one class operations return, and the classes they take as its equals. Both are filled
-# by the array layer when it defines Tensor.
+# The tensor classes at the ground level, and the one of them that operations return. The array
+# layer fills both when it defines Tensor.
 GROUND: set[Any] = set()
 RESULT: list[Any] = [Value]
-# All classes of tensors, on the ground and at levels; and these with the kinds of box.
+# All tensor classes, at the ground and at levels; and the same with the kinds of box.
 TENSORS: set[Any] = set()
 HIGHER: set[Any] = set()
 
 
 def install(cls: type, *subclasses: type) -> None:
-    """Name the class of tensors that operations return, and those they take as its equals."""
+    """Register the tensor class that operations return, and those treated as its equals."""
     RESULT[0] = cls
     GROUND.update((cls, *subclasses))
     TENSORS.update(GROUND)
@@ -45,14 +45,14 @@ def install(cls: type, *subclasses: type) -> None:
 
 
 def install_level(kind: type[Box], tensor: type) -> None:
-    """Make a kind of box known, with the class of tensors that holds it."""
+    """Register a kind of box with the tensor class that holds it."""
     install_box(kind, tensor)
     TENSORS.add(tensor)
     HIGHER.update((kind, tensor))
 
 
 def wrap(data: Raw, node: Any = None) -> Any:
-    """A tensor around a raw array or a box; NumPy's scalars, its 0-d results, are made arrays."""
+    """A tensor around a raw array or a box; a NumPy scalar becomes a 0-d array."""
     cls = data.__class__
     if cls in BOXES:
         t = _new(BOXES[cls])
@@ -67,19 +67,19 @@ def wrap(data: Raw, node: Any = None) -> Any:
 
 
 def as_seen_by_trace(x: Any) -> Any:
-    """A tensor as the program that is being written down sees it; without one, as it is."""
+    """A tensor as a value of the running trace; unchanged if none is running."""
     staging = current.get().staging
     return x if staging is None or x.__class__ not in GROUND else staging.of(x)
 
 
 def read(x: Any) -> Any:
-    """A tensor whose values are to be looked at now; a program in writing knows constants only."""
+    """A tensor whose values are read now; a running trace allows that for constants only."""
     staging = current.get().staging
     return x if staging is None or x.__class__ not in GROUND else staging.read(x)
 
 
 def as_new_constant(x: Any) -> Any:
-    """A tensor that was just made of nothing, or of other data: a constant of a program."""
+    """A new tensor that was computed from no other; a running trace records it as a constant."""
     staging = current.get().staging
     if staging is not None:
         staging.note(x)

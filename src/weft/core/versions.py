@@ -1,4 +1,4 @@
-"""Noticing that a value saved for the backward pass has been overwritten in place."""
+"""Detecting that a value saved for the backward pass was overwritten in place."""
 
 from collections.abc import Collection, Iterable
 from functools import partial
@@ -11,26 +11,26 @@ from .box import ground
 from .node import Node, ids
 from .types import Raw
 
-# When each piece of memory was last overwritten, on the clock of node ids, which goes backwards. A
-# saved value keeps its memory alive, so an address stamped after the node was made is that very
-# memory. Stamps go with the arrays that own the memory.
-_STAMPS: "dict[int, int | Shared]" = {}
+# When each piece of memory was last overwritten, in node ids, which decrease with time. A saved
+# value keeps its memory alive, so an address that was stamped after the node was recorded is that
+# very memory. A stamp is dropped when the array that owns the memory dies.
+_STAMPS: "dict[int, int | SharedStamp]" = {}
 _ARRAYS: dict[int, ref] = {}
 
-# The last stamp of all: nodes that are younger need no check, and pay for none.
+# The latest stamp: nodes recorded after it need no check.
 latest: int = 0
 
 
 def stamp(raw: Raw) -> None:
-    """Note that the memory of `raw` is being overwritten now."""
+    """Record that the memory of `raw` is overwritten now."""
     stamp_all([watch_memory(raw)])
 
 
 def watch_memory(raw: Raw) -> int:
-    """What identifies the memory of `raw`; its stamp will go when the memory does.
+    """The key of the memory of `raw`; its stamp is dropped when the memory is freed.
 
-    Of memory whose owner nothing can be told about (a buffer that another library lends) the stamp
-    stays until another array is at its address.
+    If the owner is unknown (a buffer that another library lends), the stamp stays until another
+    array has that address.
     """
     xp = BACKENDS[type(raw)]
     owner = xp.owner(raw)
@@ -47,20 +47,20 @@ def _forget(owner: int, _: ref) -> None:
 
 
 def stamp_all(owners: Iterable[int]) -> None:
-    """Note that memory is being overwritten now, by what identifies it (`watch_memory`)."""
+    """Record that memory is overwritten now, given its keys (`watch_memory`)."""
     global latest, _taken
     now = next(ids)
     for owner in owners:
-        if _STAMPS.get(owner).__class__ is Shared:
+        if _STAMPS.get(owner).__class__ is SharedStamp:
             _taken += 1
         _STAMPS[owner] = now
     latest = now
 
 
-class Shared:
+class SharedStamp:
     """One stamp of several pieces of memory that are always overwritten together.
 
-    owners  what identifies them (`watch_memory`)
+    owners  their keys (`watch_memory`)
     """
 
     __slots__ = ("_owners", "_seen", "at")
@@ -70,11 +70,11 @@ class Shared:
         self._owners, self._seen, self.at = owners, -1, 0
 
     def stamp(self) -> None:
-        """Note that all of them are being overwritten now."""
+        """Record that all of them are overwritten now."""
         global latest, _taken
         if self._seen != _taken:  # some of them may have another's stamp
             for owner in self._owners:
-                if _STAMPS.get(owner).__class__ is Shared:
+                if _STAMPS.get(owner).__class__ is SharedStamp:
                     _taken += 1
                 _STAMPS[owner] = self
             self._seen = _taken
@@ -84,10 +84,10 @@ class Shared:
 _taken = 0  # how often a shared stamp has lost a piece of memory
 
 
-def overwritten(raw: Raw) -> int | None:
+def last_write(raw: Raw) -> int | None:
     """When the memory of `raw` was last overwritten; None: never."""
     found = _STAMPS.get(BACKENDS[type(raw)].owner(raw))
-    return found.at if isinstance(found, Shared) else found
+    return found.at if isinstance(found, SharedStamp) else found
 
 
 def check(node: Node, saved: tuple[Any, ...]) -> None:
@@ -96,7 +96,7 @@ def check(node: Node, saved: tuple[Any, ...]) -> None:
         if type(value) is tuple:
             check(node, value)
         elif value is not None and type(value) not in PYTHON_SCALARS:
-            when = overwritten(ground(value))
+            when = last_write(ground(value))
             if when is not None and when < node.id:
                 raise errors.SavedValueOverwritten(
                     f"{node.name} (at {node.line}) saved a value of shape {tuple(value.shape)} "

@@ -1,10 +1,10 @@
 """Warnings that arise inside this package, reported at the user's line.
 
-NumPy's kernels warn from C, at the line of whatever Python code called them: a line of this
-package, where a filter for the user's module does not match, and where Python's "once for each
-place" means once for the whole program. Nothing can be done about it before the kernel is called
-that would not cost every call. So the place is put right when a warning is about to be shown: it
-is taken back, and issued again at the user's line, through all filters.
+NumPy's kernels warn from C, at the line of the Python code that called them: a line of this
+package. There a filter for the user's module does not match, and Python's "once per location" means
+once for the whole program. Correcting the location before the kernel runs would cost every call.
+So it is corrected when a warning is about to be shown: the warning is withdrawn, and issued again
+at the user's line, through all filters.
 """
 
 import sys
@@ -17,14 +17,14 @@ from .origin import is_generated, is_internal, is_of_this_package
 
 # Others (deprecations, say) are about this package's own lines.
 _CATEGORIES = (RuntimeWarning, UserWarning)
-# The file, line and globals of who called, in a thread that works for another.
+# The file, line and globals of the user's call; for a worker thread, of the call it works for.
 Place = tuple[str, int, dict[str, Any]]
 _called_from: ContextVar[Place | None] = ContextVar("weft_called_from", default=None)
 _show = warnings._showwarnmsg  # type: ignore[attr-defined]
 
 
 def install() -> None:
-    """Have warnings pass by here before they are shown; Python's hook for that takes any."""
+    """Replace the hook through which Python shows warnings."""
     warnings._showwarnmsg = _show_at_users_line  # type: ignore[attr-defined]
 
 
@@ -47,12 +47,12 @@ def _show_at_users_line(msg: warnings.WarningMessage) -> None:
 
 
 def note_caller() -> None:
-    """Have warnings in this context come from whoever calls this package now."""
+    """Attribute warnings in this context to the user's call that is in progress."""
     _called_from.set(_users_place(sys._getframe(1), []))
 
 
 def _users_place(frame: FrameType | None, inner: list[FrameType]) -> Place | None:
-    """Where the user has called this package, and the frames inside of that; None for nowhere."""
+    """Where the user called this package (None: nowhere); frames inside of that go to `inner`."""
     here = False
     while frame is not None and (is_internal(frame.f_code.co_filename) or is_generated(frame)):
         here = here or is_of_this_package(frame)
@@ -66,7 +66,7 @@ def _users_place(frame: FrameType | None, inner: list[FrameType]) -> Place | Non
 
 
 def _forget(msg: warnings.WarningMessage, inner: list[FrameType]) -> None:
-    """Take back that the warning was given at a line of this package, or at all."""
+    """Remove the warning from the registries of the inner frames, as if it had not been given."""
     text = str(msg.message)
     for frame in inner:
         given = frame.f_globals.get("__warningregistry__", {})

@@ -33,7 +33,7 @@ class Equation(NamedTuple):
 class Literal:
     """A Python scalar in the place of an operand.
 
-    Equal are those of the same type and bits: 1, 1.0 and True are three, 0.0 and -0.0 two.
+    Literals are equal if type and bits are: 1, 1.0 and True are three, 0.0 and -0.0 two.
     """
 
     value: Any
@@ -47,7 +47,7 @@ class Literal:
 
 @dataclass
 class Graph:
-    """A program: what goes in, what it assumes, the equations in order, what comes out.
+    """A program: inputs, constants, the equations in order, outputs.
 
     avals      the type of each value, by index
     inputs     the indices of the arguments
@@ -66,9 +66,9 @@ class Graph:
         return len(self.avals) - 1
 
     def draw(self, path: str | PathLike[str] | None = None, format: str = "svg") -> str:
-        """A picture of the program, with what each of the user's lines does in boxes of their own.
+        """A picture of the program, with a box for the equations of each of the user's lines.
 
-        path    a file to write it to, too; its ending may say the format
+        path    a file to write it to as well; its suffix may give the format
         format  "svg", or "dot" for Graphviz
         """
         from .picture import draw, picture_of

@@ -1,4 +1,4 @@
-"""Guards: a value that is believed only if a flag is true."""
+"""Guards as equations: a value passes only if a flag is true, else an error is raised."""
 
 import numpy as np
 
@@ -21,16 +21,16 @@ def _within(xp, x, flag, seen, message: str, least: int, n: int):
 
 
 def index_message(message: str, seen: Array, least: int, n: int) -> str:
-    """What a guard says of indices that are not all from `least` to n − 1."""
+    """The error message of a guard for indices that are not all from `least` to n − 1."""
     flat = np.asarray(seen).reshape(-1)
     low, high = int(flat.min()), int(flat.max())
     wrong = flat[(flat < least) | (flat >= n)]
-    first = wrong[0] if wrong.size else low  # a loop that was left early has noted none
+    first = wrong[0] if wrong.size else low  # a loop that ended early has none
     return message.format(index=high if high >= n else low, first=first, low=low, high=high)
 
 
 def _batch(call, size, mapped, args, static):
-    """It holds for a batch if it holds for all of it."""
+    """The guard of a batch passes if it passes for every element."""
     x, flag, *seen = args
     if mapped[1]:
         flag = caller(TABLE["all"])(flag, (0,), False)
@@ -40,8 +40,8 @@ def _batch(call, size, mapped, args, static):
 
 
 # x, if the flag (one bool) is true; otherwise an error with the message. It is no row of the table,
-# since no user's program has it: expansions put it where a kernel would have checked its operands,
-# and loops where they have to have ended.
+# since users do not call it: expansions insert it where a kernel would have checked its operands,
+# and loops where they must have ended.
 GUARD = Op(
     name="guard",
     compute=_check,
@@ -55,7 +55,7 @@ GUARD = Op(
 )
 
 # The same with the indices that the flag is about, so that the error can name one of them: its
-# message has `{index}`, `{first}`, `{low}` or `{high}`, and right ones are from `least` to n − 1.
+# message has `{index}`, `{first}`, `{low}` or `{high}`; valid indices are from `least` to n − 1.
 WITHIN = Op(
     name="guard",
     compute=_within,

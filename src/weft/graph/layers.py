@@ -1,4 +1,4 @@
-"""Placing boxes in layers: sources above, few crossings, edges between the boxes."""
+"""Layered graph drawing: sources on top, few crossings, edges routed between the boxes."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,16 +6,16 @@ from itertools import accumulate, pairwise
 
 GAP, RISE = 18.0, 34.0  # between boxes of a layer, and between layers
 _LANE = 8.0  # the width of an edge that passes a layer
-_STRAIGHT = 16.0  # how much more it matters where an edge passes than where a box is
-_WIDEST = 2600.0  # of a layer of several boxes
+_STRAIGHT = 16.0  # the weight of a lane's position beside that of a box
+_WIDEST = 2600.0  # the width of a layer of several boxes, at most
 _SWEEPS = 6
 
 Point = tuple[float, float]
 
 
 @dataclass
-class Placed:
-    """Where boxes are (their upper left corners), and the points that each edge goes through."""
+class Placement:
+    """A drawing: the boxes' upper left corners, and the points of each edge."""
 
     corners: list[Point]
     edges: dict[tuple[int, int], list[Point]]
@@ -24,7 +24,7 @@ class Placed:
 
 
 @dataclass
-class _Layered:
+class _LayeredGraph:
     """Boxes, and the lanes of long edges, by layers; each has a width and its neighbours above."""
 
     widths: list[float]
@@ -33,7 +33,7 @@ class _Layered:
     below: dict[int, list[int]] = field(default_factory=dict)
 
     def connect(self, a: int, b: int) -> None:
-        """Let b be below a."""
+        """Put b below a."""
         if b not in self.below.setdefault(a, []):
             self.below[a].append(b)
             self.above.setdefault(b, []).append(a)
@@ -41,7 +41,7 @@ class _Layered:
     lanes: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def lane(self, source: int, layer: int) -> int:
-        """The place where the edges from a box pass a layer: they go together."""
+        """The one lane in which all edges from a box pass a layer."""
         if (source, layer) not in self.lanes:
             self.widths.append(_LANE)
             self.layers[layer].append(len(self.widths) - 1)
@@ -49,24 +49,24 @@ class _Layered:
         return self.lanes[source, layer]
 
     def between(self, a: int, b: int) -> float:
-        """How far the middles of neighbours in a layer are apart at least."""
+        """The least distance between the centres of neighbours in a layer."""
         gap = _LANE if self.widths[a] == self.widths[b] == _LANE else GAP
         return (self.widths[a] + self.widths[b]) / 2 + gap
 
 
 def place_boxes(
     sizes: Sequence[Point], edges: Iterable[tuple[int, int]], sources: Collection[int] = ()
-) -> Placed:
-    """Where boxes of these sizes go; `sources` are put just above the first box that reads them."""
+) -> Placement:
+    """Positions for boxes of these sizes; `sources` go just above the first box that reads them."""
     edges = list(edges)
     rank = _ranks(sizes, edges, sources)
     count = 1 + max(rank, default=0)
-    graph = _Layered([w for w, _ in sizes], [[] for _ in range(count)])
+    graph = _LayeredGraph([w for w, _ in sizes], [[] for _ in range(count)])
     for k, r in enumerate(rank):
         graph.layers[r].append(k)
     lanes = {ends: _thread_edge(graph, rank, *ends) for ends in edges}
     _order_layers(graph)
-    x = _across(graph)
+    x = _centres(graph)
     heights = [0.0] * count
     for k, r in enumerate(rank):
         heights[r] = max(heights[r], sizes[k][1])
@@ -74,21 +74,21 @@ def place_boxes(
     corners = [(x[k] - w / 2, top[rank[k]]) for k, (w, _) in enumerate(sizes)]
     routes = _routes(corners, sizes, edges, lanes, x, top, heights, rank)
     width = max([at + graph.widths[k] / 2 for k, at in x.items()], default=0.0) + GAP
-    return Placed(corners, routes, width, (top[-1] + heights[-1] + RISE) if sizes else RISE)
+    return Placement(corners, routes, width, (top[-1] + heights[-1] + RISE) if sizes else RISE)
 
 
 # Layers
 
 
 def _ranks(sizes, edges, sources) -> list[int]:
-    """The layer of each box: below all that it reads, and no layer wider than it may be."""
+    """The layer of each box: below all that it reads, and no layer wider than `_WIDEST`."""
     above: dict[int, list[int]] = {k: [] for k in range(len(sizes))}
     below: dict[int, list[int]] = {k: [] for k in range(len(sizes))}
     for a, b in edges:
         above[b].append(a)
         below[a].append(b)
     rank, used = [0] * len(sizes), {}
-    for k in _in_order(above, below):
+    for k in _topological_order(above, below):
         if k in sources:
             continue
         inner = [a for a in above[k] if a not in sources]
@@ -102,8 +102,8 @@ def _ranks(sizes, edges, sources) -> list[int]:
     return [known[r] for r in rank]
 
 
-def _in_order(above: Mapping[int, list[int]], below: Mapping[int, list[int]]) -> list[int]:
-    """Every box after those that it reads."""
+def _topological_order(above: Mapping[int, list[int]], below: Mapping[int, list[int]]) -> list[int]:
+    """The boxes in topological order: each after those that it reads."""
     waiting = {k: len(a) for k, a in above.items()}
     ready = [k for k, n in waiting.items() if n == 0]
     order = []
@@ -117,7 +117,7 @@ def _in_order(above: Mapping[int, list[int]], below: Mapping[int, list[int]]) ->
     return order
 
 
-def _thread_edge(graph: _Layered, rank: list[int], a: int, b: int) -> list[int]:
+def _thread_edge(graph: _LayeredGraph, rank: list[int], a: int, b: int) -> list[int]:
     """An edge as a path of neighbours: a lane in each layer in between."""
     lanes = [graph.lane(a, r) for r in range(rank[a] + 1, rank[b])]
     path = [a, *lanes, b]
@@ -129,8 +129,8 @@ def _thread_edge(graph: _Layered, rank: list[int], a: int, b: int) -> list[int]:
 # Order within layers
 
 
-def _order_layers(graph: _Layered) -> None:
-    """Sort each layer by where the neighbours are, downwards and upwards, a few times."""
+def _order_layers(graph: _LayeredGraph) -> None:
+    """Sort each layer by its neighbours' positions, in a few sweeps downwards and upwards."""
     best, fewest = [list(layer) for layer in graph.layers], _crossings(graph)
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
@@ -148,8 +148,8 @@ def _order_layers(graph: _Layered) -> None:
     graph.layers = best
 
 
-def _ties(graph: _Layered, layer: list[int]) -> dict[int, float]:
-    """A little to the left or right, for what would be in one place: lanes go into the middle."""
+def _ties(graph: _LayeredGraph, layer: list[int]) -> dict[int, float]:
+    """Small offsets that break ties between equal positions: lanes go into the middle."""
     boxes = sorted(k for k in layer if graph.widths[k] != _LANE)
     half = (len(boxes) - 1) / 2
     return dict.fromkeys(layer, 0.0) | {k: 1e-6 * (n - half) for n, k in enumerate(boxes)}
@@ -159,7 +159,7 @@ def _middle(near, place: dict[int, int], k: int) -> float:
     return sum(place[n] for n in near) / len(near) if near else place[k]
 
 
-def _crossings(graph: _Layered) -> int:
+def _crossings(graph: _LayeredGraph) -> int:
     """How often edges between neighbouring layers cross."""
     total = 0
     for layer, following in pairwise(graph.layers):
@@ -184,8 +184,8 @@ def _crossings(graph: _Layered) -> int:
 # Coordinates
 
 
-def _across(graph: _Layered) -> dict[int, float]:
-    """The middle of each box and lane from left to right: near its neighbours, none overlapping."""
+def _centres(graph: _LayeredGraph) -> dict[int, float]:
+    """The horizontal centre of each box and lane: near its neighbours, without overlap."""
     x: dict[int, float] = {}
     for layer in graph.layers:
         at = 0.0
@@ -201,7 +201,7 @@ def _across(graph: _Layered) -> dict[int, float]:
             wanted = [_mean([x[n] for n in near.get(k, ())], x[k]) for k in layer]
             steps = [graph.between(a, b) for a, b in pairwise(layer)]
             weights = [_STRAIGHT if graph.widths[k] == _LANE else 1.0 for k in layer]
-            x.update(zip(layer, _apart(wanted, steps, weights), strict=True))
+            x.update(zip(layer, _separate(wanted, steps, weights), strict=True))
     left = min([x[k] - graph.widths[k] / 2 for k in x], default=0.0)
     return {k: v - left + GAP for k, v in x.items()}
 
@@ -210,10 +210,10 @@ def _mean(xs: list[float], otherwise: float) -> float:
     return sum(xs) / len(xs) if xs else otherwise
 
 
-def _apart(wanted: list[float], steps: list[float], weights: list[float]) -> list[float]:
-    """The places nearest to the wanted ones, in the same order and so far apart at least."""
+def _separate(wanted: list[float], steps: list[float], weights: list[float]) -> list[float]:
+    """The positions nearest to `wanted`, in the same order, at least `steps` apart."""
     offsets = [0.0, *accumulate(steps)]
-    blocks: list[tuple[float, float, int]] = []  # (sum, weight, count) of what lies side by side
+    blocks: list[tuple[float, float, int]] = []  # (sum, weight, count) of items without a gap
     for want, offset, weight in zip(wanted, offsets, weights, strict=False):
         blocks.append((weight * (want - offset), weight, 1))
         while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
@@ -247,5 +247,5 @@ def _routes(corners, sizes, edges, lanes, x, top, heights, rank) -> dict:
 
 
 def _port(corner: Point, size: Point, n: int, count: int, down: float) -> Point:
-    """The n-th of so many points along the side of a box."""
+    """The n-th of `count` points along the side of a box."""
     return corner[0] + size[0] * (n + 1) / (count + 1), corner[1] + down

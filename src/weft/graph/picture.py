@@ -11,15 +11,15 @@ from .graph import Equation, Graph, Literal
 
 FORMATS = ("svg", "dot")
 LOCAL = ("input", "again")  # marks of rows that other boxes do not read
-_INSIDE = 12  # equations of a nested program
-_LONGEST = 44  # characters of a row's text
+_INSIDE = 12  # equations of a nested program that are shown, at most
+_LONGEST = 44  # characters of a row's text, at most
 
 
 @dataclass(frozen=True)
 class PictureRow:
-    """One line of a box: the values that it makes and reads, its text and its type.
+    """One line of a box: the values that it computes and reads, its text and its type.
 
-    mark  "output", "view" (no work of its own), "input" or "again" (only for its own box), or ""
+    mark  "output", "view" (nothing is computed), "input" or "again" (only for its own box), or ""
     """
 
     makes: tuple[Any, ...]
@@ -31,9 +31,9 @@ class PictureRow:
 
 @dataclass
 class PictureBox:
-    """What is drawn together.
+    """A box of a picture: a title and rows.
 
-    kind  how it is coloured: "input", "constant", "kernel", "product", "routine", "library",
+    kind  gives the colour: "input", "constant", "kernel", "product", "routine", "library",
           "check", "loop" or "plain"
     """
 
@@ -50,7 +50,7 @@ class Picture:
     boxes: list[PictureBox]
 
     def edges(self) -> dict[tuple[int, int], int]:
-        """How many values go from one box to another."""
+        """The number of values that go from one box to another."""
         rows = [(k, row) for k, box in enumerate(self.boxes) for row in box.rows]
         home = {v: k for k, row in rows if row.mark not in LOCAL for v in row.makes}
         own = {(k, v) for k, row in rows for v in row.makes}
@@ -63,7 +63,7 @@ class Picture:
 
 
 def draw(picture: Picture, path: str | PathLike[str] | None = None, format: str = "svg") -> str:
-    """The picture as text; it is written to a file if there is a path, whose ending may say how."""
+    """The picture as text, also written to `path` if given; its suffix may give the format."""
     if path is not None and Path(path).suffix[1:] in FORMATS:
         format = Path(path).suffix[1:]
     if format not in FORMATS:
@@ -85,7 +85,7 @@ def draw(picture: Picture, path: str | PathLike[str] | None = None, format: str 
 def picture_of(
     graph: Graph, title: str = "program", names: Mapping[int, str] | None = None
 ) -> Picture:
-    """A program as it is written: a box for what each of the user's lines does at a time."""
+    """The picture of a program: a box for each run of equations from one of the user's lines."""
     rows = inputs_of(graph, names or {})
     boxes: list[PictureBox] = []
     line = None
@@ -114,7 +114,7 @@ def bodies_of(e: Equation) -> list[Graph]:
 
 
 def body_rows(e: Equation) -> list[PictureRow]:
-    """What is inside of a loop or a condition, below its row; the names are of its own."""
+    """The equations inside a loop or a branch, as rows below its own; they have their own names."""
     rows, whole = [], e.outputs[:1]
     for n, body in enumerate(bodies_of(e)):
         rows.append(PictureRow((), whole, f"┌ body {n}" if n else "┌ body", "", "view"))
@@ -129,7 +129,7 @@ def body_rows(e: Equation) -> list[PictureRow]:
 
 
 def _static(value) -> str:
-    """An argument that is no operand; of nested programs, how long they are."""
+    """A static argument as text; a nested program as its length."""
     bodies = getattr(value, "graphs", ())
     if bodies:
         return " / ".join(f"{len(g.equations)} equations" for g in bodies)
@@ -137,7 +137,7 @@ def _static(value) -> str:
 
 
 def inputs_of(graph: Graph, names: Mapping[int, str]) -> dict[int, PictureRow]:
-    """The inputs and constants as rows; names begin with "argument" for those that calls bring."""
+    """The inputs and constants as rows; names of a call's arguments begin with "argument"."""
     rows = {}
     for i in (*graph.inputs, *graph.constants):
         name = shorten(names.get(i, "constant" if i in graph.constants else "argument"), 34)
@@ -155,7 +155,7 @@ def sources(rows: Mapping[int, PictureRow]) -> list[PictureBox]:
 def with_inputs(
     boxes: Iterable[PictureBox], rows: Mapping[int, list[PictureRow]]
 ) -> list[PictureBox]:
-    """Boxes, where what is there without being computed is named in each box that reads it."""
+    """Boxes with a further row for each input or constant that they read."""
     made = []
     for box in boxes:
         own = {v for row in box.rows for v in row.makes}
@@ -186,7 +186,7 @@ def short_dtype(name: str) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """Text of at most so many characters."""
+    """Text cut to at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

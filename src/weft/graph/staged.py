@@ -1,4 +1,4 @@
-"""Staged: the box of a value that is not computed; its operations are only written down."""
+"""Staged: the box of abstract tracing; its operations append equations and compute nothing."""
 
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -24,7 +24,7 @@ REMEDY = (
 )
 
 _OTHERWISE = "pass it as a static argument (static_argnames=…), or move this out of the function"
-# What to do instead of asking for a number, by what asks.
+# What to do instead of reading a number, by how it is read.
 _REMEDIES = {
     "bool()": "branch with wf.cond or wf.where, loop with wf.while_loop, or if it is the same at "
     "many calls, " + _OTHERWISE,
@@ -37,9 +37,9 @@ _REMEDIES |= {"an index": _REMEDIES["int()"]}
 
 
 class SharedMemory:
-    """Memory that several values of a program lie in, and how often it was written into.
+    """Memory that several traced values alias, and how often it was written to.
 
-    latest  the value of all of it; None if the last that was written was a part
+    latest  the current value of all of it; None if the last write was to a part
     """
 
     __slots__ = ("latest", "written")
@@ -50,27 +50,27 @@ class SharedMemory:
 
 
 class Staging:
-    """A program that is being written down: its graph, and whether that has ended."""
+    """A program that is being traced: its graph, and whether tracing has ended (`closed`)."""
 
-    # Whether it is differentiated by running its equations again, so that they have to say where
-    # no derivative goes; of others, nodes outside of the boxes know that.
+    # Whether it is differentiated by replaying its equations, which must then show where no
+    # derivative goes. Otherwise the nodes of the tensors around the boxes record that.
     replayed = False
 
     def __init__(self, name: str):
         self.name = name
         self.graph: Graph = Graph()
         self.closed = False
-        self.settled = False  # whether nothing is written into memory any more
+        self.settled = False  # whether all writes into memory are done
         self._known: dict[int, int] = {}  # index by identity; the graph's constants keep it alive
 
     def input(self, level: float, aval: Aval) -> "Staged":
-        """A new value that is given at each call."""
+        """A new input of the program."""
         i = self.graph.new(aval)
         self.graph.inputs.append(i)
         return Staged(level, self, i)
 
     def constant(self, value: Raw) -> int:
-        """The index of a raw array; one that came before keeps its index."""
+        """The index of a raw array as a constant; the same array has one index."""
         if value.__class__ is Staged:
             raise leak_error(value)
         i = self._known.get(id(value))
@@ -78,7 +78,7 @@ class Staging:
             whole = BACKENDS[value.__class__].whole(value)
             i = self._known[id(value)] = self.graph.new(aval_of(whole))
             self.graph.constants[i] = whole
-            if whole is not value:  # a NumPy scalar: nobody else keeps it alive
+            if whole is not value:  # a NumPy scalar, which nothing keeps alive
                 del self._known[id(value)]
         return i
 
@@ -94,13 +94,13 @@ class Staging:
     def emit(
         self, op: Op, inputs: tuple[Any, ...], static: Static, avals: tuple[Aval, ...]
     ) -> tuple[int, ...]:
-        """Write an equation down; the indices of its results."""
+        """Append an equation; returns the indices of its results."""
         outputs = tuple([self.graph.new(a) for a in avals])
         self.graph.equations.append(Equation(op, inputs, static, outputs, origin()))
         return outputs
 
     def made_at(self, index: int) -> str:
-        """Where a value was made, in words."""
+        """Where a value was computed, for messages."""
         for e in self.graph.equations:
             if index in e.outputs:
                 return f"made by {e.op.name} at {e.line}"
@@ -108,11 +108,11 @@ class Staging:
 
 
 class Staged(Box):
-    """A value of a program that is being written down: its index there, which has an aval.
+    """A value of a program that is being traced: its index there, and its aval.
 
-    memory   what it lies in, if somebody else does, or has written there
-    written  how often that had been written into when the value was made
-    whole    whether it is all of that memory, as it lies there
+    memory   its memory, if another value aliases it or it was written to
+    written  the number of writes to that memory when the value was computed
+    whole    whether the value is all of that memory, in the same layout
     """
 
     __slots__ = ("aval", "index", "memory", "staging", "whole", "written")
@@ -131,14 +131,14 @@ class Staged(Box):
         self.written, self.whole = 0, True
 
     def own_memory(self) -> SharedMemory:
-        """What the value lies in."""
+        """The memory of the value, created at first use."""
         if self.memory is None:
             self.memory = SharedMemory()
             self.memory.latest = self
         return self.memory
 
-    def overwritten(self, value: "Staged") -> "Staged":
-        """The same memory with this value in it; who looks at the old one is refused."""
+    def overwrite(self, value: "Staged") -> "Staged":
+        """Write `value` into this value's memory; reading the old value is refused from now on."""
         new = Staged(value.level, value.staging, value.index)
         new.memory = self.own_memory()
         new.memory.written += 1
@@ -148,12 +148,12 @@ class Staged(Box):
 
     @property
     def inner(self) -> Aval:
-        """What is known; there is nothing below to compute with."""
+        """The aval: there is no value below to compute with."""
         return self.aval
 
     @property
     def known(self) -> Any:
-        """The array of a constant; None for what is given or computed at each call."""
+        """The array of a constant; None for an input or a computed value."""
         return self.staging.graph.constants.get(self.index)
 
     @property
@@ -208,7 +208,7 @@ class Staged(Box):
 
     @classmethod
     def lift(cls, level: Level, value: Array) -> "Staged":
-        """A value from below, where there are captured tensors and constants."""
+        """A value from a lower level: a captured tensor, or a constant."""
         staging = level.trace
         if hasattr(value, "_data"):
             return staging.of(value)._data
@@ -219,14 +219,14 @@ class Staged(Box):
             return self.staging.of(value)._data  # type: ignore[attr-defined]
         return Staged(self.level, self.staging, self.staging.constant(value))
 
-    def stopped(self) -> "Staged":
-        """The same, if what differentiates it is outside of the box; else by an equation."""
+    def stop_gradient(self) -> "Staged":
+        """The same box, if the tensor around it records derivatives; else by an equation."""
         if not self.staging.replayed:
             return self
         return Staged.interpret(TABLE["detach"], self.level, [self], ())
 
     def unrecord(self) -> "Staged":
-        """The same by an equation through which no cotangent comes back."""
+        """The same value by an equation that passes no cotangent back."""
         return Staged.interpret(UNRECORDED, self.level, [self], ())
 
     def text(self) -> str:
@@ -235,19 +235,19 @@ class Staged(Box):
     def refuse(self, use: str) -> None:
         if use in NUMBERS:
             remedy = _REMEDIES.get(use, _REMEDIES["item()"])
-            raise unread(self, f"a number of it, as {use} asks for", remedy)
-        raise errors.InterchangeError(unread(self, "an array of it").message)
+            raise unread_error(self, f"a number of it, as {use} asks for", remedy)
+        raise errors.InterchangeError(unread_error(self, "an array of it").message)
 
 
 def read_again(x: Staged) -> Staged:
-    """What lies in the memory of x now: somebody may have written there under another name."""
+    """The current value of the memory of x, which may have been written to through an alias."""
     if x.memory is None or x.written == x.memory.written:
         return x
     return x.memory.latest if x.whole and x.memory.latest is not None else _current(x)
 
 
 def _current(x: Staged) -> Staged:
-    """x, unless something else was written into its memory since."""
+    """x, if its memory was not written to since; raises otherwise."""
     if x.memory is not None and x.written != x.memory.written and not x.staging.settled:
         raise errors.StagingError(
             f"{x.staging.name} is being compiled, and a value in it "
@@ -257,8 +257,8 @@ def _current(x: Staged) -> Staged:
     return x
 
 
-def unread(x: Staged, what: str, remedy: str = REMEDY) -> errors.StagingError:
-    """Why a value cannot be looked at, and what to do."""
+def unread_error(x: Staged, what: str, remedy: str = REMEDY) -> errors.StagingError:
+    """The error for reading a value that is not computed yet, with the fix."""
     if x.staging.closed:
         return leak_error(x)
     return errors.StagingError(
@@ -268,7 +268,7 @@ def unread(x: Staged, what: str, remedy: str = REMEDY) -> errors.StagingError:
 
 
 def leak_error(x: Staged) -> errors.LeakedTensor:
-    """What to say of a value whose program has ended."""
+    """The error for using a value whose trace has ended."""
     return errors.LeakedTensor(
         f"a tensor of {x.staging.name} ({x.staging.made_at(x.index)}) was kept somewhere while the "
         "function was being compiled, and is used after that; return it from the function instead"
@@ -291,7 +291,7 @@ def _refuse_large(op: Op, inputs: Sequence[Any], avals: Sequence[Aval]) -> None:
 
 
 def _alike(op: Op, level: float, operands: list[Raw]) -> list[Raw]:
-    """Operands of one dtype: rules combine raw values as they are, NumPy converts silently."""
+    """Operands cast to one dtype: rules combine raw values unconverted, NumPy promotes silently."""
     picked = range(len(operands)) if op.promote is None else op.promote
     arrays = [
         i for i in picked if operands[i] is not None and type(operands[i]) not in PYTHON_SCALARS
@@ -313,7 +313,7 @@ def _alike(op: Op, level: float, operands: list[Raw]) -> list[Raw]:
 
 
 class Abstract:
-    """What is asked of a backend outside of operations, for values that are not computed."""
+    """The backend namespace of avals, for queries outside of operations."""
 
     array_type = None  # nothing computes with it
     name = "abstract"
@@ -331,7 +331,7 @@ class Abstract:
         return id(x)
 
     def lies_in(self, x: Aval, other: Any) -> bool:
-        return True  # it may
+        return True  # conservative: it may
 
     def as_index(self, i: Any, like: Any) -> Any:
         return i if i.__class__ in BOXES else BACKENDS[np.ndarray].as_index(i, np.empty(0))

@@ -1,8 +1,8 @@
 """Structured equations: loops and branches, whose bodies are graphs of their own.
 
-A body sees nothing but its inputs: what a function takes from outside becomes an operand of the
-equation. So derivatives, batching and rewrites treat it as they treat any equation, and a loop is
-written down once however many steps it has.
+A body reads nothing but its inputs: what a function captures becomes an operand of the equation.
+So derivatives, batching and rewrites treat it like any equation, and a loop's body is traced once,
+however many steps it has.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,8 +32,8 @@ class Loop:
     and the arrays of ys, of which the last `saved` are the carries that each step began with.
 
     body     inputs: carries, xs, constants; outputs: carries, ys
-    carries  how many there are
-    xs       how many arrays are gone along
+    carries  the number of carries
+    xs       the number of arrays that the loop iterates over
     """
 
     body: Graph
@@ -49,7 +49,7 @@ class Loop:
 
     @property
     def ys(self) -> int:
-        """How many arrays the steps' results are stacked in."""
+        """The number of arrays that the steps' results are stacked in."""
         return len(self.body.outputs) - self.carries
 
     def parts(self, operands: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
@@ -67,7 +67,7 @@ class Loop:
         return (*made[: self.carries], *stacked)
 
     def compute(self, operands: list[Raw]) -> list[np.ndarray]:
-        """Step by step, on NumPy's kernels."""
+        """The results, step by step on NumPy's kernels."""
         carry, xs, constants = self.parts(operands)
         avals = [self.body.avals[i] for i in self.body.outputs[self.carries :]]
         ys = [np.empty((self.length, *a.shape), a.dtype) for a in avals]
@@ -85,7 +85,7 @@ class Loop:
 
 
 def _step_aval(loop: Loop, k: int, a: Aval) -> Aval:
-    """What a step sees of operand k."""
+    """The aval that one step gets of operand k."""
     if not loop.carries <= k < loop.carries + loop.xs:
         return a
     if a.shape[:1] != (loop.length,):
@@ -100,7 +100,7 @@ def _check_fit(what: str, given: list[Aval], wanted: list[Aval]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """yes(*operands) if the first operand is true, else no(*operands), of the other operands."""
+    """yes(*operands) if a first operand, the predicate, is true, else no(*operands)."""
 
     yes: Graph
     no: Graph
@@ -128,7 +128,7 @@ class Branch:
 class Repeat:
     """carry = body(carry, *constants) while test(carry, *constants) holds.
 
-    Results are the last carries, and whether the test said no in the end: the loop also ends
+    Results are the last carries, and whether the loop ended because the test failed: it also ends
     after `most` steps, where that is given.
     """
 
@@ -163,7 +163,7 @@ class Repeat:
 
 Structured = Loop | Branch | Repeat
 STRUCTURED = (Loop, Branch, Repeat)
-# By classes: the names of rows.
+# The row's name for each class.
 NAMES: dict[type, str] = {Loop: "scan", Branch: "cond", Repeat: "while"}
 
 
@@ -203,11 +203,11 @@ def replay_body(graph: Graph, values: list[Array]) -> list[Array]:
     return [held[i] for i in graph.outputs]
 
 
-# -- writing a body down -------------------------------------------------------------------------
+# -- tracing a body ------------------------------------------------------------------------------
 
 
-class Inner(Staging):
-    """A body in writing; what it takes from outside becomes an input, in `captured`."""
+class BodyTrace(Staging):
+    """A body that is being traced; what it captures becomes an input, listed in `captured`."""
 
     replayed = True
 
@@ -217,7 +217,7 @@ class Inner(Staging):
         self.captured: dict[tuple[int, int], tuple[Any, int]] = {}  # (tensor from outside, input)
 
     def constant(self, value: Array) -> int:
-        """The index of a value from below: an input, or a constant if it is a raw array."""
+        """The index of a value from outside: an input, or a constant if it is a raw array."""
         tensor = value.__class__ in TENSORS
         if not tensor and value.__class__ not in BOXES:
             return super().constant(value)
@@ -231,13 +231,13 @@ class Inner(Staging):
         return self.captured[key][1]
 
     def of(self, tensor: Array) -> Any:
-        """A tensor as the body sees it."""
+        """A tensor as a value of the body."""
         if level_of(tensor) >= self.tag:
             return tensor
         return wrap(Staged(self.tag, self, self.constant(tensor)))
 
-    def taken(self) -> list[Array]:
-        """The tensors from outside, in the order of their inputs."""
+    def captured_tensors(self) -> list[Array]:
+        """The captured tensors, in the order of their inputs."""
         return [outer for outer, _ in self.captured.values()]
 
 
@@ -252,7 +252,7 @@ def _aval(x) -> Aval:
 def row(kind: type, arity: int, outputs: int, tracked: tuple[int, ...], rules: Any) -> Op:
     """The row of one kind of structured equations; the structure is its static parameter.
 
-    rules   gives `rule` and `batch`, which the layer above writes
+    rules   (rule, batch), which the layer above supplies
     """
 
     def compute(xp, *args):

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from .layers import Placed, Point, place_boxes
+from .layers import Placement, Point, place_boxes
 from .picture import Picture, PictureBox, PictureRow, fill_of
 
 _CHARACTER, _LINE, _PAD = 6.1, 14.0, 6.0  # of a monospaced font of 10 pixels
@@ -50,7 +50,7 @@ def _text(row: PictureRow) -> str:
     return f"{row.text} ▸" if row.mark == "output" else row.text
 
 
-def _boxes(picture: Picture, where: Placed, sizes: list[Point]) -> list[str]:
+def _boxes(picture: Picture, where: Placement, sizes: list[Point]) -> list[str]:
     lines, kernels = [], 0
     for box, (x, y), (w, h) in zip(picture.boxes, where.corners, sizes, strict=True):
         fill = fill_of(box.kind)

@@ -1,11 +1,11 @@
-"""Symbol: the box that traces; its operations append to a graph and compute as well."""
+"""Symbol: the box of tracing with values; its operations append equations and compute as well."""
 
 from typing import Any
 
 from .. import errors
 from ..core.aval import Aval
 from ..core.backends import PYTHON_SCALARS
-from ..core.box import GLANCES, NUMBERS, Box, Level, constant
+from ..core.box import GLANCES, NUMBERS, Box, Level, constant_error
 from ..core.call import caller
 from ..core.dtypes import is_complex, is_inexact, promote_all
 from ..core.op import TABLE, Op
@@ -26,7 +26,7 @@ class Trace(Graph):
 
     @property
     def avals(self) -> list[Aval]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The types, found when they are asked for: many traces are only swept over."""
+        """The types, computed lazily: many traces are only swept over."""
         known = self._avals
         known += [aval_of(v) for v in self.values[len(known) :]]
         return known
@@ -43,7 +43,7 @@ class Trace(Graph):
         return len(self.values) - 1
 
     def constant(self, value: Raw) -> int:
-        """The index of a value from outside; one that came before keeps its index."""
+        """The index of a value from outside; the same value has one index."""
         i = self._known.get(id(value))
         if i is None:
             i = self._known[id(value)] = self.enter(value)
@@ -52,7 +52,7 @@ class Trace(Graph):
 
 
 class Symbol(Box):
-    """A value of a trace: its index there, and what it is in this run."""
+    """A value of a trace: its index there, which leads to its value in this run."""
 
     __slots__ = ("index", "trace")
     maker = "jacobian, hessian or linearize"
@@ -98,7 +98,7 @@ class Symbol(Box):
     def beside(self, value: Raw) -> "Symbol":
         return Symbol(self.level, self.trace, self.trace.constant(value))
 
-    def stopped(self) -> Any:
+    def stop_gradient(self) -> Any:
         """The same value by an equation whose derivative is zero."""
         return Symbol.interpret(TABLE["detach"], self.level, [self], ())
 
@@ -109,7 +109,7 @@ class Symbol(Box):
         if use in GLANCES or not is_inexact(aval_of(self.inner).dtype) or self._is_stopped:
             return
         if use in NUMBERS:
-            raise constant(use, "derivative")
+            raise constant_error(use, "derivative")
         raise errors.InterchangeError(
             f"{use}: another library cannot take part in a trace, its computation would not be "
             "seen; compute with wf's functions, or use x.detach() if a constant is meant"
@@ -117,7 +117,7 @@ class Symbol(Box):
 
     @property
     def _is_stopped(self) -> bool:
-        """Whether no derivative goes through this value: it comes of what is detached or fixed."""
+        """Whether the value carries no derivative: only detached values and constants are read."""
         behind = {self.index}
         for e in reversed(self.trace.equations):
             if behind.isdisjoint(e.outputs):
@@ -131,8 +131,8 @@ class Symbol(Box):
 def _alike(op: Op, level: float, operands: list[Raw]) -> list[Raw]:
     """Operands of one kind: a real symbol beside a complex value is cast by an equation.
 
-    Rules multiply real by complex raw values as they are; written down, the cast is what takes
-    the real part of a cotangent.
+    Rules multiply real by complex raw values without a cast. In a trace the cast is needed: its
+    pull-back takes the real part of the cotangent.
     """
     picked = range(len(operands)) if op.promote is None else op.promote
     arrays = [i for i in picked if type(operands[i]) not in PYTHON_SCALARS]

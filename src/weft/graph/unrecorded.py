@@ -1,10 +1,10 @@
-"""A value that was computed while nothing was recorded: no cotangent goes back through it."""
+"""The identity row for values computed under `no_grad`: no cotangent goes back through it."""
 
 from ..core.op import Jvp, Op
 
 
 def _push(tangents, y, x):
-    """Forward mode does not ask whether something is recorded."""
+    """The tangent passes: `no_grad` does not concern forward mode."""
     return tangents[0]
 
 
@@ -16,7 +16,7 @@ def _batch(call, size, mapped, args, static):
     return call(*args)
 
 
-# The same value, by the name of the row that gives it another name: to the compiler it is that.
+# It has the name of the row `alias`, so that the compiler treats it as one.
 UNRECORDED = Op(
     name="alias",
     compute=lambda xp, x: x,

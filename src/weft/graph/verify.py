@@ -1,4 +1,4 @@
-"""What a well-formed graph is: checked after every step that makes or changes one, in tests."""
+"""The rules of a well-formed graph; tests check them after every pass that changes one."""
 
 from ..core.aval import Aval
 from ..core.backends import PYTHON_SCALARS
@@ -8,7 +8,7 @@ from .structured import inner_graphs
 
 
 class MalformedGraph(AssertionError):
-    """A graph that breaks a rule; always a mistake of ours, never the user's."""
+    """A graph that breaks a rule: a defect of this package, never of the user's program."""
 
 
 def verify(graph: Graph) -> None:
@@ -66,7 +66,7 @@ def _check_equation(graph: Graph, known: set[int], e: Equation) -> None:
 
 
 def _fits(inferred: Aval, typed: Aval) -> bool:
-    """Equal, where -1 stands for a length that only the values tell."""
+    """Whether two avals are equal, where -1 stands for a length that depends on values."""
     if inferred.dtype != typed.dtype or len(inferred.shape) != len(typed.shape):
         return False
     return all(a in (b, -1) for a, b in zip(inferred.shape, typed.shape, strict=True))

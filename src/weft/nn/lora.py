@@ -191,7 +191,7 @@ class LoRALinear(Module):
         then: tuple[Any, Any] = self._merged_A, self._merged_B
         if any([x.__class__ not in GROUND for x in (*now, *then)]):
             return False  # values of a transformation, which are not looked at
-        looked = [(id(x._data), versions.overwritten(x._data)) for x in now]
+        looked = [(id(x._data), versions.last_write(x._data)) for x in now]
         if _SEEN.get(self, (None,))[0] != looked:
             same = [equal(a._data, b._data).all() for a, b in zip(now, then, strict=True)]
             if not all(map(bool, same)):

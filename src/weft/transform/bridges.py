@@ -17,7 +17,7 @@ from .tape.gradient_tape import GradientTape
 
 
 def _results(f: Callable[..., Any], args) -> tuple:
-    """What f returns, as a tuple of tensors."""
+    """The results of f, as a tuple of tensors."""
     out = f(*args)
     outs = tuple(out) if isinstance(out, list | tuple) else (out,)
     for o in outs:
@@ -32,7 +32,7 @@ def _results(f: Callable[..., Any], args) -> tuple:
 def _pullback(f: Callable[..., Any], n: int) -> Callable[..., Any]:
     """The pull-back of f as a function of its n arguments and the cotangents of its results.
 
-    It is recorded itself, so that a bridge of it can be differentiated again.
+    It is recorded, so that a bridge of it can be differentiated again.
     """
 
     def pullback(*values):
@@ -80,7 +80,7 @@ def to_torch(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _torch_function(torch):
-    """torch.autograd.Function around a Weft function; made here, since torch is loaded late."""
+    """torch.autograd.Function around a Weft function; defined here: torch is imported late."""
 
     class Bridge(torch.autograd.Function):
         @staticmethod
@@ -118,7 +118,7 @@ def _torch_place(args) -> str:
 
 
 def _sweep_back(ctx, gs, wanted, found: list) -> None:
-    """First order: the graph of the forward pass, swept once."""
+    """The first-order cotangents, by one sweep over the graph of the forward pass."""
     seeds: dict = {}
     for o, g in zip(ctx.outs, gs, strict=True):
         if o.requires_grad and g is not None:

@@ -225,7 +225,7 @@ def test_columns_that_are_only_met(seed):
     read = dense & (rng.random(dense.shape) < 0.5)
     met = dense & ~read & read.any(axis=0)
     sides = [SparseRows(a.indptr, a.indices, a.shape[1]) for a in map(csr, (read, met))]
-    conflicts = Conflicts(*sides, *(side.transposed() for side in sides))
+    conflicts = Conflicts(*sides, *(side.transpose() for side in sides))
     columns = np.flatnonzero(read.any(axis=0))
     peeled = smallest_last(conflicts.degrees, columns, dense.shape[1])
     assert sorted(peeled) == columns.tolist()

@@ -20,14 +20,14 @@ def test_a_tracked_parameter_keeps_the_result_tracked():
 def test_inner_gradients_do_not_walk_the_outer_graph(monkeypatch):
     """The nodes that are looked at grow in proportion to the steps, not to their square."""
     seen = []
-    real = paths.within
+    real = paths.nodes_between
 
     def counted(starts, goals, **options):
         useful, outside = real(starts, goals, **options)
         seen.append(len(useful))
         return useful, outside
 
-    monkeypatch.setattr("weft.transform.modes.functional.within", counted)
+    monkeypatch.setattr("weft.transform.modes.functional.nodes_between", counted)
 
     def looked_at(steps: int) -> int:
         seen.clear()

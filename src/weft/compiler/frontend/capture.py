@@ -425,7 +425,7 @@ def _refuse_node(tensor: Tensor) -> None:
 def _into_memory(old, new):
     """A new value in the memory of an old one; boxed values of vmap and jvp have no memory."""
     both = old.__class__ is Staged and new.__class__ is Staged
-    return old.overwritten(new) if both else new
+    return old.overwrite(new) if both else new
 
 
 def gradient_node(tensor: Tensor) -> Severed | None:

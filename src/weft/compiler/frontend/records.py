@@ -5,7 +5,7 @@ from ctypes import c_void_p
 from functools import cached_property, lru_cache
 from typing import Any
 
-from ...core.node import Extra, Leaf
+from ...core.node import Leaf, NodeExtra
 from ...core.value import Value
 from ..native.builtin import make_counter, make_watch
 from ..native.layout import UnknownLayout
@@ -184,5 +184,5 @@ def fields_of_tensors() -> dict[str, int]:
 def place_of_extra() -> int:
     """The offset (bytes) of a leaf's `extra`, which holds its hooks."""
     sample = Leaf.__new__(Leaf)
-    sample.extra = Extra()
+    sample.extra = NodeExtra()
     return offsets(sample, ("extra",), "leaves")["extra"]

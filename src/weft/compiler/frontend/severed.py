@@ -46,7 +46,7 @@ def at_call(mark: Severed, call: Call) -> Severed | None:
     else:
         found = Severed(mark.origin, mark.of, mark.remedy)
     for other in given:
-        found = found.joined(other)
+        found = found.merge(other)
     return found
 
 
@@ -60,7 +60,7 @@ def marks_behind(results: list[Tensor]) -> Severed | None:
         seen.add(node)
         mark = None if node.extra is None else node.extra.severed
         if mark is not None:
-            found = mark if found is None else found.joined(mark)
+            found = mark if found is None else found.merge(mark)
         waiting += [p for p in node.parents or () if p is not None]
     return found
 

@@ -282,7 +282,7 @@ class Variant:
             if numpy_.frozen(p.tensor._data):
                 p.tensor._data = numpy_.copy(p.tensor._data)
         self._owners = {versions.watch_memory(p.tensor._data) for p in changed}
-        self._stamp = versions.Shared(self._owners).stamp
+        self._stamp = versions.SharedStamp(self._owners).stamp
         owners = {id(p): numpy_.owner(p.tensor._data) for _, p in self._captured}
         for p in changed:
             for _, other in self._captured:

@@ -1,1 +1,1 @@
-"""Derivatives beside finite differences."""
+"""Checks of derivatives against finite differences."""

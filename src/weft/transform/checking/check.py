@@ -63,7 +63,7 @@ def _check(
 def compare_mode(
     problem: CheckProblem, estimate: Estimate, mode: str, path: tuple[str, ...] = ()
 ) -> Comparison:
-    """A mode's Jacobian beside the differences; raises where they disagree."""
+    """Compare a mode's Jacobian with the differences; raises where they disagree."""
     compared = problem.compare(mode, estimate)
     if not compared.holds:
         way = " over ".join(MODES[m] for m in (mode, *path))
@@ -166,7 +166,7 @@ def _validate(what: str, f: Callable[..., Any], x, one_sided: bool) -> Validatio
             raise errors.DTypeError(f"{what}: the result is complex; wf.check_grads takes that")
         compared = problem.compare("rev", problem.estimate())
         analytical, numerical, tolerance = (
-            problem.domain.shaped(part.reshape((*y.shape, problem.domain.size)))
+            problem.domain.unflatten(part.reshape((*y.shape, problem.domain.size)))
             for part in (compared.analytical, compared.numerical, compared.allowed)
         )
         error = np.nan_to_num(np.abs(analytical - numerical), nan=np.inf)

@@ -23,7 +23,7 @@ from ...core.value import aval_of
 
 @dataclass(frozen=True)
 class Coordinates:
-    """How tensors of these kinds lie in one vector."""
+    """The layout of tensors of these types in one real vector."""
 
     avals: tuple[Aval, ...]
 
@@ -33,7 +33,7 @@ class Coordinates:
 
     @cached_property
     def slices(self) -> list[slice]:
-        """Where each tensor lies."""
+        """The slice of the vector for each tensor."""
         sizes = [prod(a.shape) * (2 if dtypes.is_complex(a.dtype) else 1) for a in self.avals]
         return [slice(a, b) for a, b in pairwise(np.cumsum([0, *sizes]).tolist())]
 
@@ -63,7 +63,7 @@ class Coordinates:
         return out
 
     def place(self, i: int) -> tuple[int, tuple[int, ...], str]:
-        """Which tensor coordinate i belongs to, at which index, and which part it is."""
+        """The tensor that coordinate i belongs to, the index in it, and which part it is."""
         k = next(k for k, part in enumerate(self.slices) if i < part.stop)
         a, i = self.avals[k], i - self.slices[k].start
         part = ""
@@ -71,7 +71,7 @@ class Coordinates:
             i, part = i // 2, (".real", ".imag")[i % 2]
         return k, tuple(map(int, np.unravel_index(i, a.shape))), part
 
-    def shaped(self, x: np.ndarray) -> np.ndarray[Any, Any]:
+    def unflatten(self, x: np.ndarray) -> np.ndarray[Any, Any]:
         """Vectors of the only tensor's coordinates (last axis) as arrays of its shape."""
         (a,) = self.avals
         if dtypes.is_complex(a.dtype):

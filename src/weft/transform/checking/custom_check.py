@@ -14,11 +14,11 @@ from ...backend.device import as_numpy
 from ...core.value import aval_of
 from ..custom.application import Application
 from ..custom.custom_op import CustomOp
-from ..custom.linear_map import disagreement, nonlinearity
+from ..custom.linear_map import describe_disagreement, describe_nonlinearity
 from ..custom.rows import pull_map, push_map
 from ..modes.vmap import vmap
 from .check import MODES, compare_mode
-from .differences import CheckProblem, is_inexact, problem_of, wide
+from .differences import CheckProblem, is_inexact, problem_of, to_double
 from .ridders import EPS, Estimate, size_of
 
 
@@ -63,7 +63,7 @@ def check_op(op: CustomOp, *args: Any, **params: Any) -> OpReport:
     if functions.reads is None:
         raise errors.NotDifferentiable(f"check_op: {functions.name} has neither vjp nor jvp")
     what = f"check_op: {functions.name}"
-    inputs = [wide(a) if is_inexact(a) else asarray(a) for a in args]
+    inputs = [to_double(a) if is_inexact(a) else asarray(a) for a in args]
     findings: dict[str, str] = {}
     with np.errstate(all="ignore"):
         _check_rules(what, Application(functions, op._params(inputs, params)), inputs, findings)
@@ -78,7 +78,7 @@ def check_op(op: CustomOp, *args: Any, **params: Any) -> OpReport:
 
 
 def _check_rules(what: str, app: Application, inputs: list, findings: dict) -> None:
-    """The rules are linear in what they carry, and adjoint to each other."""
+    """Check that the rules are linear in the (co)tangents, and adjoint to each other."""
     outputs = app.values(inputs)
     tracked = [k for k, y in enumerate(outputs) if is_inexact(y)]
     moving = [i for i, x in enumerate(inputs) if is_inexact(x)]
@@ -91,14 +91,14 @@ def _check_rules(what: str, app: Application, inputs: list, findings: dict) -> N
         rule = getattr(app.functions, kind)
         if rule is not None:
             maps[kind] = make(app, tracked, moving, inputs, outputs)
-            why = nonlinearity(maps[kind], domain)
+            why = describe_nonlinearity(maps[kind], domain)
             if why is not None:
                 raise errors.GradientCheckError(
                     f"{what}: its {rule} is not linear in its {carried}: {why}"
                 )
             findings[kind] = "linear"
     if len(maps) == 2:
-        why = disagreement(maps["jvp"], maps["vjp"], kinds["jvp"][1])
+        why = describe_disagreement(maps["jvp"], maps["vjp"], kinds["jvp"][1])
         if why is not None:
             raise errors.GradientCheckError(
                 f"{what}: its vjp is not the transpose of its jvp (L): {why}"
@@ -117,7 +117,7 @@ def _check_mode(problem: CheckProblem, estimate: Estimate, mode: str, derived: s
 
 
 def _check_batch(what: str, f: Callable[..., Any], inputs: list) -> str:
-    """The batch rule on two elements gives what forward gives on each."""
+    """Check that the batch rule on two elements gives the results of forward on each."""
     moved = [x * 1.125 + 0.0625 if is_inexact(x) else x for x in inputs]
     together = vmap(f)(*[stack(pair) for pair in zip(inputs, moved, strict=True)])
     for k, one in enumerate((f(*inputs), f(*moved))):
@@ -131,6 +131,6 @@ def _check_batch(what: str, f: Callable[..., Any], inputs: list) -> str:
 
 
 def _close(y: Tensor, z: Tensor) -> bool:
-    """Equal up to the rounding of another order of summation, and where both are NaN."""
+    """Whether two tensors are equal up to another order of summation; NaN equals NaN."""
     a, b = as_numpy(y._data), as_numpy(z._data)
     return bool(np.allclose(b, a, rtol=EPS**0.5, atol=EPS**0.5 * size_of(a), equal_nan=True))

@@ -1,4 +1,4 @@
-"""A function's derivatives beside finite differences: both Jacobians, and where they differ."""
+"""Comparing a function's derivatives with finite differences: both Jacobians, and their errors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ WIDE: set[np.dtype] = {dtypes.float64, dtypes.complex128}
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two Jacobians in coordinates (results by arguments), and the error that is allowed.
+    """Two Jacobians in coordinates (results by arguments), and the allowed error.
 
-    resolved  whether the differences are sharp enough to tell
+    resolved  whether the differences are accurate enough to decide
     """
 
     analytical: np.ndarray
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def worst(self) -> tuple[int, ...]:
-        """The element that is furthest outside of what is allowed."""
+        """The element that exceeds the allowed error most."""
         excess = np.nan_to_num(self.error / self.allowed, nan=np.inf)
         return tuple(map(int, np.unravel_index(excess.argmax(), excess.shape)))
 
@@ -89,13 +89,13 @@ class CheckProblem:
 
     @cached_property
     def v(self) -> np.ndarray[Any, Any]:
-        """A direction that no coordinate is absent from."""
-        return _bent(self.x.size, 13) * self.scale
+        """A direction in which no coordinate is zero."""
+        return _nonzero_direction(self.x.size, 13) * self.scale
 
     @cached_property
     def u(self) -> np.ndarray[Any, Any]:
         """A direction among the results."""
-        return _bent(self.range.size, 11)
+        return _nonzero_direction(self.range.size, 11)
 
     def value(self, x: np.ndarray) -> np.ndarray[Any, Any]:
         """f in coordinates."""
@@ -106,7 +106,7 @@ class CheckProblem:
         xs, vs = tuple(self.domain.unpack(x)), tuple(self.domain.unpack(v))
         return _coordinates_or_nan(self.range, lambda: jvp(self.f, xs, vs)[1])
 
-    def _pulled(self, x: np.ndarray, us) -> list:
+    def _pull(self, x: np.ndarray, us) -> list:
         """Jᵀ·u by reverse mode, for each u."""
         _, pull = vjp(self.f, *self.domain.unpack(x))
         return [pull(self.range.unpack(u)) for u in us]
@@ -123,7 +123,7 @@ class CheckProblem:
         return ridders(self.value, self.x, steps, self._noise(self.value), self.one_sided)
 
     def _noise(self, f: Callable[..., Any]) -> np.ndarray:
-        """The rounding errors of a function of the coordinates, where differences look."""
+        """The rounding errors of a function of the coordinates, where differences evaluate it."""
         return noise_around(f, self.x, self.v, EPS, self.rng, self.one_sided)
 
     def jacobian(self, mode: str) -> tuple[np.ndarray, float]:
@@ -133,12 +133,12 @@ class CheckProblem:
             found = np.array(columns).reshape(self.x.size, self.range.size).T
             noise = self._noise(lambda x: self.push(x, self.v))
         else:
-            rows = [self.domain.pack(c) for c in self._pulled(self.x, np.eye(self.range.size))]
+            rows = [self.domain.pack(c) for c in self._pull(self.x, np.eye(self.range.size))]
             found = np.array(rows).reshape(self.range.size, self.x.size) * self.scale
 
             def gradient(x):
                 return (
-                    _coordinates_or_nan(self.domain, lambda: self._pulled(x, [self.u])[0])
+                    _coordinates_or_nan(self.domain, lambda: self._pull(x, [self.u])[0])
                     * self.scale
                 )
 
@@ -146,10 +146,10 @@ class CheckProblem:
         return found, float(noise.max(initial=0.0)) + UNITS * EPS * size_of(found)
 
     def compare(self, mode: str, estimate: Estimate) -> Comparison:
-        """A mode's Jacobian beside the estimate."""
+        """A mode's Jacobian compared with the estimate."""
         found, noise = self.jacobian(mode)
         allowed = np.nan_to_num(estimate.bound, nan=np.inf) + noise + UNDERFLOW
-        # In units of the steps the columns are alike: there vagueness can be judged.
+        # In units of the steps the columns have one scale, in which the resolution can be judged.
         size = max(self.size, size_of(found), size_of(estimate.value))
         resolved = bool((allowed <= RESOLUTION * size + UNDERFLOW).all())
         h = self.scale
@@ -173,14 +173,14 @@ class CheckProblem:
 
 
 def _coordinates_or_nan(space: Coordinates, f: Callable[..., Any]) -> np.ndarray:
-    """The coordinates of f(); NaN where a factorisation says that it does not exist."""
+    """The coordinates of f(); NaN if a factorisation does not exist."""
     try:
         return space.pack(f())
     except np.linalg.LinAlgError:
         return np.full(space.size, np.nan)
 
 
-def _bent(size: int, seed: int) -> np.ndarray:
+def _nonzero_direction(size: int, seed: int) -> np.ndarray:
     """Numbers of both signs away from zero."""
     magnitude = np.random.default_rng(seed).uniform(0.5, 1.5, size)
     return magnitude * np.where(np.arange(size) % 3 == 1, -1.0, 1.0)
@@ -189,14 +189,14 @@ def _bent(size: int, seed: int) -> np.ndarray:
 def problem_of(
     what: str, f: Callable[..., Any], args: Any, one_sided: bool = False
 ) -> CheckProblem:
-    """f at arguments, as a function of those leaves that are floating-point numbers."""
+    """f at these arguments, as a function of the leaves in floating point."""
     import optree  # imported at first use: `import weft` stays quick
 
     paths, leaves, structure = optree.tree_flatten_with_path(args)
     moving = [i for i, leaf in enumerate(leaves) if is_inexact(leaf)]
     if not moving:
         raise errors.ArgumentError(f"{what}: no argument in floating point")
-    xs = [wide(leaves[i]) for i in moving]
+    xs = [to_double(leaves[i]) for i in moving]
 
     def flat(*xs):
         full = list(leaves)
@@ -217,7 +217,7 @@ def is_inexact(leaf: Any) -> bool:
     return isinstance(leaf, float | complex)
 
 
-def wide(x: Any) -> Tensor:
+def to_double(x: Any) -> Tensor:
     """x in double precision: differences in single precision resolve three digits only."""
     x = x.detach() if type(x) in TENSORS else asarray(np.asarray(x))
     return x.to(dtypes.complex128 if dtypes.is_complex(x.dtype) else dtypes.float64)

@@ -18,8 +18,8 @@ FINER = 1 / 64
 CENTRAL_AMPLIFICATION, ONE_SIDED_AMPLIFICATION = 2.0, 9.0
 # The estimate is a difference of two approximations, one of them the better: a margin.
 MARGIN = 8.0
-# How many units of conditioning a stable algorithm may lose. One number for every function: what
-# differs between functions is the conditioning, and that is measured.
+# How many units of conditioning a stable algorithm may lose. One number for all functions: what
+# differs between them is the conditioning, which is measured.
 UNITS = 64.0
 EPS = float(np.finfo(np.float64).eps)
 

@@ -1,1 +1,1 @@
-"""Calls that are run again in the backward pass in the place of being kept."""
+"""Checkpoints: calls that are rematerialised in the backward pass instead of saved."""

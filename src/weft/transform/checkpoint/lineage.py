@@ -46,7 +46,7 @@ def is_recorded(x: Array) -> bool:
 
 
 def values_in(saved: tuple[Any, ...]) -> Iterator[Any]:
-    """The values (or their places) in what a node saved."""
+    """The values, or the places for them, in a node's `saved`."""
     for v in saved:
         if type(v) is tuple:
             yield from values_in(v)
@@ -55,7 +55,7 @@ def values_in(saved: tuple[Any, ...]) -> Iterator[Any]:
 
 
 def nodes_behind(out: Any, start: int) -> set[Leaf | Node]:
-    """The nodes and leaves behind a function's results, as far back as the time `start`."""
+    """The nodes and leaves behind a function's results that were recorded after `start`."""
     seen: set[Leaf | Node] = set()
     stack = [node for x in _tensors(out) for node in nodes_in(x)]
     while stack:
@@ -80,7 +80,7 @@ def _tensors(out) -> Iterator[Tensor]:
 
 
 def saving_nodes(out: Any, start: int) -> list[Node]:
-    """The nodes behind a function's results that were made since and have saved, oldest first."""
+    """The nodes behind a function's results since `start` that save values, oldest first."""
     nodes = [n for n in nodes_behind(out, start) if isinstance(n, Node)]
     return sorted((n for n in nodes if any(True for _ in values_in(n.saved or ()))), key=_age)
 
@@ -90,6 +90,6 @@ def _age(node: Node) -> int:
 
 
 def saved_since(out: Any, start: int) -> dict[Any, Any]:
-    """The bytes that are saved behind a function's results since `start`, by piece of memory."""
+    """The bytes saved behind a function's results after `start`, by piece of memory."""
     raws = [ground(a) for n in saving_nodes(out, start) for a in arrays_in(n.saved)]
     return {(xp := BACKENDS[type(raw)]).owner(raw): xp.nbytes(raw) for raw in raws}

@@ -1,9 +1,9 @@
-"""Checkpoints: calls that keep only their inputs and are run again for the backward pass.
+"""Checkpoints: calls that save only their inputs and are rematerialised in the backward pass.
 
 A checkpointed call is recorded as always, so gradients flow through the same nodes in the same
-order; but when it ends, the values that its nodes saved make room for empty places. The first
-place that a sweep looks into has the function run again, under the settings and with the random
-numbers of the first time, and the nodes of that run fill the places.
+order. But when it ends, the values that its nodes saved are replaced by empty places. The first
+place that a sweep reads makes the function run again, under the settings and with the random
+numbers of the first run, and the nodes of that run fill the places.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from ...arrays.tensor import Tensor
 from ...core import versions
 from ...core.backends import BACKENDS, PYTHON_SCALARS
 from ...core.box import BOXED, ground
-from ...core.node import Extra, Leaf, Node, ids
+from ...core.node import Leaf, Node, NodeExtra, ids
 from ...core.origin import line_of, origin
 from ...core.recording import Packed
 from ...core.settings import changed, current
@@ -46,8 +46,8 @@ def checkpoint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     alone, the result is the checkpointed function, so `@wf.checkpoint` decorates.
 
     f must do the same both times; that something it needs was overwritten in place is noticed.
-    It returns tensors, alone or in containers and dataclasses. What it finds by itself, in
-    a closure, stays alive like its arguments, but an outer checkpoint cannot let go of it.
+    It returns tensors, alone or in containers and dataclasses. What it captures in a closure
+    stays alive like its arguments, but an outer checkpoint cannot free it.
 
     >>> import weft as wf
     >>> layer = wf.checkpoint(lambda x: wf.exp(wf.sin(x)).sum())
@@ -70,25 +70,25 @@ def checkpoint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def _run(f: Callable[..., Any], args: tuple, kwargs: dict):
     settings = current.get()
-    # A trace keeps every value as it is: there would be nothing to save.
+    # A trace keeps all values: a checkpoint would free nothing.
     if not settings.grad or any([level.trace is not None for level in settings.levels]):
         return f(*args, **kwargs)
     return _CheckpointedCall(f, args, kwargs).first(args, kwargs)
 
 
 def replaying() -> bool:
-    """Whether a checkpointed function is being run again: what it counts was counted before."""
+    """Whether a checkpointed function is being replayed: what it counts was counted before."""
     draws = current.get().draws
     return draws is not None and draws.again
 
 
 def _keeps_state(x) -> bool:
-    """Whether x is a module: it may change what it holds, so it is kept as it is."""
+    """Whether x is a module: a leaf that is kept as it is, since its state may change."""
     return getattr(x.__class__, "_keeps_state", False)
 
 
-class _Logged:
-    """Draws random numbers for the first run, and writes down what was drawn."""
+class _LoggedDraws:
+    """Draws random numbers for the first run, and logs the draws."""
 
     def __init__(self, log: list, source):
         self._log, self._source = log, source
@@ -100,8 +100,8 @@ class _Logged:
         return draw
 
 
-class _Repeated:
-    """Hands out what was drawn in the first run."""
+class _RepeatedDraws:
+    """Replays the draws of the first run."""
 
     again = True
 
@@ -121,7 +121,7 @@ class _Repeated:
 
 
 class _SavedPlace:
-    """Where a value was that a call saved: empty until the call is replayed."""
+    """The place of a value that a call saved: empty until the call is replayed."""
 
     __slots__ = ("call", "filled", "nodes", "value")
 
@@ -133,7 +133,7 @@ class _SavedPlace:
         self.value, self.filled = value, next(ids)
 
     def take(self):
-        """The value, which is then given up again."""
+        """The value; the place is empty again afterwards."""
         while (value := self.value) is None:
             self.call.replay()
         _refuse_stamped((ground(value),), self.filled, self.call)
@@ -142,7 +142,7 @@ class _SavedPlace:
 
     @property
     def _data(self) -> tuple:
-        """What `memory_stats` counts: the value, if it is there, and once the call's inputs."""
+        """What `memory_stats` counts: the value, if present, and once per call its inputs."""
         here = () if self.value is None else (ground(self.value),)
         return (*here, *self.call.memory()) if self.call.first_place() is self else here
 
@@ -155,9 +155,9 @@ _recall.replays = True  # type: ignore[attr-defined]
 
 
 class _Input:
-    """An argument: of a tensor the value, in the custody of the hooks outside if there are any.
+    """A saved argument: a tensor's value, packed by the surrounding hooks if there are any.
 
-    A parameter, a module and what is no tensor is kept as it is.
+    Parameters, modules and objects that are no tensors are kept as they are.
     """
 
     __slots__ = ("_node", "_unpack", "kept")
@@ -173,12 +173,12 @@ class _Input:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a value that can be given to a checkpoint outside."""
+        """Whether it is a value that can be handed over to an outer checkpoint."""
         return self._unpack is None and self.kept.__class__ in BACKENDS
 
     @property
     def memory(self):
-        """The raw array in it, or what has one."""
+        """The raw array of the argument, or its packed place; None if there is none."""
         if self.kept.__class__ in BACKENDS or self.kept.__class__ in TENSORS:
             return ground(self.kept)
         return getattr(self.kept, "_data", None)
@@ -198,33 +198,33 @@ class _CheckpointedCall:
         leaves, self._rebuild = trees.flatten((args, kwargs), _keeps_state)
         self.inputs = [_Input(x, self._settings.saved_hooks) for x in leaves]
         self.drawn: list[tuple] = []
-        # Weak: nodes and inner calls own their places, and those own this call.
+        # Weak references: nodes and inner calls own their places, and those own this call.
         self._nodes: list[ref] = []
         self._ops: list = []
         self._inner: list[ref] = []
         self._outlived: list[ref] = []
         self._began, self._ended = next(ids), 0  # on the clock of node ids
-        self.outer: _CheckpointedCall | None = None  # the checkpoint that keeps for this one
+        self.outer: _CheckpointedCall | None = None  # the checkpoint that holds this one's inputs
 
     @property
     def line(self) -> str:
         return line_of(*self._origin)
 
     def first(self, args: tuple, kwargs: dict):
-        """The call itself."""
-        with changed(saved_hooks=None, draws=_Logged(self.drawn, self._settings.draws)):
+        """The first run of the call."""
+        with changed(saved_hooks=None, draws=_LoggedDraws(self.drawn, self._settings.draws)):
             out = self._f(*args, **kwargs)
         self._empty(saving_nodes(out, self._began))
         self._ended = next(ids)
         return out
 
     def _empty(self, nodes: list[Node]) -> None:
-        """Let the saved values go, and those that inner checkpoints have kept for this one."""
+        """Free the saved values, and the inputs of inner checkpoints."""
         inner, raws = _calls(nodes), []
         for node in _own_nodes(nodes):
             raws += [weak for v in values_in(node.saved) if (weak := _weak(ground(v))) is not None]
             node.saved = _with_places(self, node.saved)
-            node.extra = node.extra or Extra()
+            node.extra = node.extra or NodeExtra()
             node.extra.unpack = _recall
             self._nodes.append(ref(node))
             self._ops.append(node.op)
@@ -234,7 +234,7 @@ class _CheckpointedCall:
         self._outlived = [weak for weak in raws if weak() is not None]
 
     def hand_over(self, outer: "_CheckpointedCall") -> None:
-        """Leave the inputs to a checkpoint around this one, which can make them again."""
+        """Free the inputs: the outer checkpoint can recompute them."""
         self.outer = outer
         for given in self.inputs:
             if given.is_own:
@@ -253,7 +253,7 @@ class _CheckpointedCall:
         _refuse_stamped(inputs, self._began, self)
         _refuse_stamped([weak() for weak in self._outlived], self._ended, self)
         args, kwargs = self._rebuild([k.value() for k in self.inputs])
-        draws, start = _Repeated(self), next(ids)
+        draws, start = _RepeatedDraws(self), next(ids)
         token = current.set(replace(self._settings, saved_hooks=None, draws=draws))
         try:
             with _keep_watching(self._settings.tapes):
@@ -294,7 +294,7 @@ class _CheckpointedCall:
         )
 
     def _refuse_overwritten_leaves(self, out, start: int) -> None:
-        """Of what f found by itself, what can be differentiated by is known in the end."""
+        """Refuse leaves that f captured and that were overwritten; they are known after the run."""
         if versions.latest < self._ended:
             leaves = [n.tensor and n.tensor() for n in nodes_behind(out, start) if type(n) is Leaf]
             raws = [ground(t) for t in leaves if t is not None]
@@ -304,7 +304,7 @@ class _CheckpointedCall:
         return [given.memory for given in self.inputs]
 
     def first_place(self) -> _SavedPlace | None:
-        """One place that is still there, which speaks for the call."""
+        """One live place of the call, for which `memory_stats` counts the inputs."""
         nodes = (weak() for weak in self._nodes)
         own = (v.handle for n in nodes if n is not None for v in values_in(n.saved or ()))
         calls = (weak() for weak in self._inner)
@@ -313,7 +313,7 @@ class _CheckpointedCall:
 
 
 def _with_places(call: _CheckpointedCall, saved):
-    """What a node saved, with empty places for the values."""
+    """A node's saved values, replaced by empty places."""
     if type(saved) is tuple:
         return tuple([_with_places(call, v) for v in saved])
     if saved is None or type(saved) in PYTHON_SCALARS:
@@ -322,16 +322,16 @@ def _with_places(call: _CheckpointedCall, saved):
 
 
 def _weak(raw):
-    return ref(raw) if type(raw).__weakrefoffset__ else None  # NumPy's scalars cannot
+    return ref(raw) if type(raw).__weakrefoffset__ else None  # None for NumPy scalars
 
 
 def _own_nodes(nodes: list[Node]) -> list[Node]:
-    """Without those whose values are in the custody of an inner checkpoint or of hooks."""
+    """The nodes whose values are not held by an inner checkpoint or packed by hooks."""
     return [n for n in nodes if n.extra is None or n.extra.unpack is None]
 
 
 def _calls(nodes: list[Node]) -> list[_CheckpointedCall]:
-    """The outermost of the checkpoints that the values of these nodes belong to."""
+    """The outermost checkpoints that hold the values of these nodes."""
     found: dict[_CheckpointedCall, None] = {}
     for node in nodes:
         if node.extra is not None and node.extra.unpack is _recall:
@@ -343,7 +343,7 @@ def _calls(nodes: list[Node]) -> list[_CheckpointedCall]:
 
 
 def _alike(node: Node | None, again: Node) -> bool:
-    """Whether two nodes of one operation are about the same; of none, nothing is known."""
+    """Whether two nodes of one operation agree in type and saves; True if the first was freed."""
     if node is None or node.saved is None:
         return True
     counts = [sum(1 for _ in values_in(n.saved)) for n in (node, again)]
@@ -351,7 +351,7 @@ def _alike(node: Node | None, again: Node) -> bool:
 
 
 def _difference(op, node: Node | None, again: Node | None) -> str:
-    """In words, what the replay did in place of what had been done."""
+    """How the replay differs from the first run, in words."""
     had = _describe(node) if node is not None else "nothing more" if op is None else op.name
     if again is None:
         return f"did not do {had}"
@@ -367,7 +367,7 @@ def _describe(node: Node) -> str:
 
 @contextmanager
 def _keep_watching(tapes: tuple):
-    """What these tapes watch is tracked, also after the end of their blocks."""
+    """A block in which the tapes' watched tensors are tracked, even if the tapes have ended."""
     again = []
     for weak, leaf in chain.from_iterable([tape._leaves.values() for tape in tapes]):
         tensor = weak()
@@ -384,11 +384,11 @@ def _keep_watching(tapes: tuple):
 def _refuse_stamped(
     raws, since: int, call: _CheckpointedCall, until: float = float("-inf")
 ) -> None:
-    """Raise if memory was overwritten after the one time (and before the other)."""
+    """Raise if memory was overwritten after `since` (and before `until`)."""
     if versions.latest >= since:
         return
     for raw in raws:
-        when = None if raw is None else versions.overwritten(raw)
+        when = None if raw is None else versions.last_write(raw)
         if raw is not None and when is not None and until < when < since:
             raise errors.SavedValueOverwritten(
                 f"checkpoint (called at {call.line}): a value of shape {tuple(raw.shape)} that the "

@@ -1,4 +1,4 @@
-"""The seeds' names for recording, differentiating and clearing: thin, stateless gatherings."""
+"""The seeds' names for recording, differentiating and clearing: thin, stateless wrappers."""
 
 from __future__ import annotations
 

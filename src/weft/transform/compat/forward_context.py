@@ -6,7 +6,7 @@ from typing import Any
 from ...arrays import namespace
 from ...arrays.make import asarray
 from ...arrays.tensor import Tensor
-from ...core.box import Level, Loose, innermost
+from ...core.box import Level, LooseLevel, innermost
 from ...core.settings import changed, current
 from ...core.value import wrap
 from ..modes.dual import Dual, matching_tangent, unwrap_if_plain
@@ -32,10 +32,10 @@ class ForwardADContext:
         """This context's level inside the transformation that is running now."""
         running = innermost()
         around = running.tag if running else 0
-        if around in self._tags.values():  # its own block
+        if around in self._tags.values():  # the level is this context's own
             return around
         if around not in self._tags:
-            self._tags[around] = Loose(None)
+            self._tags[around] = LooseLevel(None)
         return self._tags[around]
 
     def dual(self, value: Any, tangent: Any) -> Tensor:

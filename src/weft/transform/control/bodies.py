@@ -1,7 +1,7 @@
 """The bodies of loops and branches in a function that is being compiled, as graphs.
 
-A body is run once, on values of a level of its own. What is known of all structured equations is
-here, too: applying one, and a body as a function for the rules of its derivatives.
+A body is traced once, on values of a level of its own. Here are also the parts that all structured
+equations share: applying one, and a body as a function for the rules of its derivatives.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...core.settings import changed, current
 from ...core.value import TENSORS, as_seen_by_trace, wrap
 from ...graph.graph import Graph
 from ...graph.staged import Staged
-from ...graph.structured import Inner, Structured, replay_body, row
+from ...graph.structured import BodyTrace, Structured, replay_body, row
 from ...ops.batching import spread
 from ..modes.dual import to_tensor, unwrap_if_plain
 from ..modes.functional import jvp
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from ...core.types import Array
 
 
-class _Inside:
-    """The program around a branch, where everything is lifted into the branch.
+class _BranchStaging:
+    """The trace around a branch; operations inside of it lift all operands into the branch.
 
-    In a loop, what does not depend on a step is left outside; of a branch that is not taken,
-    nothing may be computed.
+    In a loop, what does not depend on a step is computed outside. Of a branch nothing may be: it
+    may not be taken.
     """
 
-    def __init__(self, outside, inner: Inner):
+    def __init__(self, outside, inner: BodyTrace):
         self._outside, self._inner = outside, inner
 
     def __getattr__(self, name: str):
@@ -61,18 +61,18 @@ def trace_body(
     f: Callable[[list[Tensor]], Sequence[Array]],
     avals: list[Aval],
     branch: bool = False,
-    draws: Callable[[Inner], Any] | None = None,
-) -> Inner:
-    """The body f as a program of its own: inputs like these, then what it takes from outside.
+    draws: Callable[[BodyTrace], Any] | None = None,
+) -> BodyTrace:
+    """The trace of the body f: inputs of these types, then what it captures.
 
-    draws   (inner) -> what stands in for generators
+    draws   (inner) -> the function that replaces the generators' draws (`Settings.draws`)
     """
     settings = current.get()
-    inner = Inner(settings.staging.name)
+    inner = BodyTrace(settings.staging.name)
     drawn = NoDraws("the test of a while_loop") if draws is None else draws(inner)
     given = [wrap(inner.input(inner.tag, a)) for a in avals]
     level = Level(Staged, inner.tag, trace=inner)
-    staging = _Inside(settings.staging, inner) if branch else settings.staging
+    staging = _BranchStaging(settings.staging, inner) if branch else settings.staging
     with changed(levels=(*settings.levels, level), staging=staging, draws=drawn):
         for y in f(given):
             refuse_inner("a body", y, inner.tag)
@@ -88,7 +88,7 @@ def kind_of(x: Array) -> Aval:
 def apply_structure(
     structure: Structured, operands: list[Array], rules: tuple[Jvp, Callable[..., Any]]
 ) -> tuple[Array, ...]:
-    """The equation of a structure; its results."""
+    """Apply a structured equation to operands; returns its results."""
     made = structure.results(*map(kind_of, operands))
     tracked = tuple([k for k, a in enumerate(made) if dtypes.is_inexact(a.dtype)])
     op = row(type(structure), len(operands), len(made), tracked, rules)  # type: ignore[arg-type]
@@ -104,8 +104,8 @@ def tensors(xs: Sequence[Array | None]) -> list[Any]:
     return [None if x is None else to_tensor(x) for x in xs]
 
 
-def like_them(made: list[Any], others: Sequence[Array]) -> list[Array | None]:
-    """Tensors where there are tensors among others, else what they hold."""
+def unwrap_like(made: list[Any], others: Sequence[Array]) -> list[Array | None]:
+    """The tensors `made`, or their raw values if there is no tensor among `others`."""
     if any([x.__class__ in TENSORS for x in others]):
         return made
     return [None if y is None else y._data for y in made]
@@ -127,15 +127,15 @@ def zeros_of(a: Aval) -> Tensor:
 def substitute(
     values: Sequence[Array], picked: Sequence[int], others: Sequence[Array]
 ) -> list[Array]:
-    """The values, with others in some places."""
+    """The values, with those at the positions `picked` replaced by `others`."""
     whole = list(values)
     for k, x in zip(picked, others, strict=True):
         whole[k] = x
     return whole
 
 
-def join_captured(inners: list[Inner], first: int) -> list[Array]:
-    """What several bodies take from outside, which they all get behind their `first` inputs."""
+def join_captured(inners: list[BodyTrace], first: int) -> list[Array]:
+    """The union of several bodies' captures; all get it as inputs behind their `first` ones."""
     captured = {key: outer for inner in inners for key, (outer, _) in inner.captured.items()}
     for inner in inners:
         graph = inner.graph
@@ -164,12 +164,12 @@ def push_body(
 
 
 def narrow_tangent(x: Tensor, dtype: DTypeLike) -> Tensor:
-    """A tangent in the dtype of its value: rules widen bfloat16 beside Python's numbers."""
+    """A tangent in the dtype of its value: rules widen bfloat16 beside Python numbers."""
     return x if x is None or x.dtype == dtype else x.to(dtype)
 
 
 def settle_batched(body: Graph, inputs: list[bool], n: int) -> list[bool]:
-    """Which inputs differ over a batch in the end: carries take it on from step to step."""
+    """Which inputs differ over a batch, as a fixed point: a step can make carries differ."""
     while True:
         after = reached_outputs(body, inputs)[:n]
         carries = [a or b for a, b in zip(inputs[:n], after, strict=True)]
@@ -181,7 +181,7 @@ def settle_batched(body: Graph, inputs: list[bool], n: int) -> list[bool]:
 def spread_out(
     xs: list[Tensor], wanted: Sequence[bool], have: Sequence[bool], size: int
 ) -> list[Tensor]:
-    """The values, with a batch axis where one is wanted."""
+    """The values, with a batch axis added where it is wanted and missing."""
     return [
         to_tensor(spread(unwrap_if_plain(x), size)) if want and not had else x
         for x, want, had in zip(xs, wanted, have, strict=False)
@@ -191,7 +191,7 @@ def spread_out(
 def mapped_body(
     graph: Graph, inputs: Sequence[bool], outputs: Sequence[bool]
 ) -> Callable[[list[Tensor]], list[Tensor]]:
-    """A body over a batch: some inputs have one in front, and so have some outputs."""
+    """A body over a batch: the flags say which inputs and outputs have a batch axis in front."""
     axes = tuple([0 if on else None for on in inputs])
     made = tuple([0 if on else None for on in outputs])
 

@@ -9,12 +9,15 @@ from ...core.aval import Aval
 from ...core.counter import Generator
 from ...core.settings import current
 from ...core.value import wrap
-from ...graph.structured import Inner
+from ...graph.structured import BodyTrace
 from ...ops.draws import behind
 
 
 class NoDraws:
-    """Stands in for generators where the numbers of eager mode cannot be had; `where` that is."""
+    """Refuses draws where a program cannot reproduce eager mode's numbers.
+
+    where  the place in words, for the message
+    """
 
     again: bool = False
 
@@ -33,12 +36,12 @@ class NoDraws:
 
 
 class Streams:
-    """Stands in for generators in a body that runs nobody knows how often.
+    """Draws in a body that runs an unknown number of times.
 
-    How far a stream is when the body has run depends on that, so it is a value of the program:
-    the body begins with it, and gives what it is afterwards.
+    A stream's position after the body depends on that number, so it is a value of the program: the
+    body takes the position as an input, and returns the new one.
 
-    begun  by the generators' identities: the generator, its stream before the body, and in it
+    begun  by `id(generator)`: the generator, its stream's state before the body, and inside
     """
 
     again: bool = False
@@ -49,7 +52,7 @@ class Streams:
         self.begun: dict[int, tuple[Any, ...]] = {}
 
     def state(self, generator: Any) -> Any:
-        """How far a stream is at this point of the body."""
+        """A stream's state at this point of the body."""
         key = id(generator)
         if key not in self._now:
             before = self._outside.state(generator)
@@ -58,12 +61,12 @@ class Streams:
         return self._now[key]
 
     def move(self, generator: Any, state: Any) -> None:
-        """A stream is so far from now on."""
+        """Set a stream's state."""
         self.state(generator)
         self._now[id(generator)] = state
 
     def draw_of(self, state: Any) -> Any:
-        """A draw from a stream that is so far."""
+        """A draw from a stream in this state."""
         return self._outside.draw_of(state)
 
     def __call__(self, generator: Generator, words: int) -> Any:
@@ -76,9 +79,9 @@ class Streams:
 
 
 def streams(enter: Callable[..., Any]) -> "Streams | NoDraws":
-    """What stands in for generators in a branch or in the body of a while_loop.
+    """The function that replaces generators' draws in a branch or the body of a while_loop.
 
-    enter  from a stream's state outside to what it is in the body
+    enter  maps a stream's state outside to its state in the body
     """
     settings = current.get()
     if any([level.size is not None for level in settings.levels]):
@@ -89,11 +92,11 @@ def streams(enter: Callable[..., Any]) -> "Streams | NoDraws":
 
 
 class BodyDraws:
-    """Stands in for generators in the body of a loop: a draw is one more array to go along."""
+    """Draws in the body of a scan: the steps' draws are one more array that it iterates over."""
 
     again: bool = False
 
-    def __init__(self, inner: Inner, outside: Any):
+    def __init__(self, inner: BodyTrace, outside: Any):
         self._inner, self._outside = inner, outside
         self.arrays: list[Tensor] = []
         self.inputs: list[int] = []
@@ -102,19 +105,19 @@ class BodyDraws:
         return self._enter_step(self._outside(generator, words))
 
     def _enter_step(self, draw):
-        """The draw of one step, of a draw that has a state for each."""
+        """The draw of one step, from a draw that has a state for each step."""
         states = wrap(draw.state)
         one = self._inner.input(self._inner.tag, Aval(states.shape[1:], states.dtype))
         self.arrays.append(states)
         self.inputs.append(one.index)
         return type(draw)(one)
 
-    def along(self, length: int, reverse: bool) -> "_Within":
-        return _Within(self, self._outside.along(length, reverse))
+    def along(self, length: int, reverse: bool) -> "_NestedDraws":
+        return _NestedDraws(self, self._outside.along(length, reverse))
 
 
-class _Within:
-    """The draws of a loop in a loop, as the steps of the outer one see them."""
+class _NestedDraws:
+    """The draws of a scan inside a scan, for one step of the outer one."""
 
     again: bool = False
 
@@ -124,15 +127,15 @@ class _Within:
     def __call__(self, generator: Generator, words: int) -> Any:
         return self._around._enter_step(self._outside(generator, words))
 
-    def along(self, length: int, reverse: bool) -> "_Within":
-        return _Within(self._around, self._outside.along(length, reverse))
+    def along(self, length: int, reverse: bool) -> "_NestedDraws":
+        return _NestedDraws(self._around, self._outside.along(length, reverse))
 
 
 def draws_along(length: int, reverse: bool) -> Any:
-    """What stands in for generators in a loop, as those around it see it."""
+    """The function that makes the draws of all steps of a scan, outside of its body."""
     settings = current.get()
     if any([level.size is not None for level in settings.levels]):
-        # Of each element of a batch its own, at a level below the loop's.
+        # Each element of a batch would need its own draw, at a level below the loop's.
         return NoDraws("a scan inside of vmap")
     along = getattr(settings.draws, "along", None)
     return NoDraws("a scan inside of a checkpoint") if along is None else along(length, reverse)

@@ -1,4 +1,4 @@
-"""The forms of loops' carries and results: that every step gives what the first one got."""
+"""The forms of loops' carries and results: every step must return what the first one got."""
 
 from collections.abc import Callable, Iterable
 from inspect import unwrap
@@ -24,7 +24,7 @@ class TreeForm:
         self.kinds = [_kind(x) for x in leaves]
 
     def difference(self, leaves: list[Tensor], tree: Any, name: str) -> str:
-        """How another tree differs, in words; nothing where it does not."""
+        """How another tree differs, in words; empty if it does not."""
         if (structure := structure_of(tree)) != self.structure:
             was, now = spell_structure(self.structure), spell_structure(structure)
             return f"{name} was {was} and became {now}"
@@ -59,7 +59,7 @@ def describe_function(f: Callable[..., Any]) -> str:
 
 
 class LoopBody:
-    """A step as a function of flat carries and elements, whose results are checked."""
+    """A loop's step as a function of flat carries and elements; checks the form of its results."""
 
     results: trees.Rebuild  # of the ys; known after the first step
 

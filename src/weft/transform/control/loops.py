@@ -30,11 +30,12 @@ from . import staged_cond, staged_scan, staged_while
 from .forms import LoopBody, TreeForm, changed_form, describe_function
 from .staged_cond import where_taken
 
-# A scan is divided by default where so many steps save so many bytes. A step that is run twice
-# takes 1.4 times as long with carries of 128×512 numbers, 1.8 times with 64×64 and 2.4 times with
-# a few: too much for a few megabytes. With few steps, the carries are as much as the rest.
+# By default a scan of at least this many steps that would save at least this many bytes is divided
+# into segments. A step that runs twice takes 1.4 times as long with carries of 128×512 numbers, 1.8
+# times with 64×64 and 2.4 times with a few: too much for a few megabytes. With few steps, the
+# carries take as much memory as the rest.
 MANY, LARGE = 16, 1 << 26
-_FEW = 8  # pieces that are cut out of a whole one by one
+_FEW = 8  # up to this many pieces are cut one by one, not by halves
 
 
 def scan(
@@ -52,10 +53,10 @@ def scan(
     xs        tensors, alone or in containers, whose slices along the first axis are the x
     length    the number of steps; needed where xs is None, when x is None too
     reverse   go from the last x to the first; the ys are in the order of xs all the same
-    segments  how many stretches the steps are divided into, of which a backward pass keeps the
-              first carry only, to run the stretch again when it comes to it. None: √T of them
-              where T steps would save 64 MiB or more, so that what is saved grows as √T;
-              "none": everything is saved. The gradients are the same, bit for bit
+    segments  the number of segments that the steps are divided into. Of each only the first carry
+              is saved; the backward pass runs the segment again. None: √T segments if T steps
+              would save 64 MiB or more, so that memory grows as √T; "none": everything is saved.
+              The gradients are the same, bit for bit
 
     >>> import weft as wf
     >>> total, sums = wf.scan(lambda c, x: (c + x, c + x), wf.tensor(0), wf.tensor([1, 2, 3]))
@@ -83,7 +84,7 @@ def _scan(what: str, f: Callable[..., Any], init, xs, length, reverse: bool, seg
 
 
 def _length(what: str, elements: list, length: int | None) -> int:
-    """The number of steps, on which all agree."""
+    """The number of steps; all xs and `length` must agree on it."""
     if length is not None and integer_in(what, "length", length) < 0:
         raise errors.ArgumentError(f"{what}: length={length}, expected 0 or more steps")
     if any(not x.shape for x in elements):
@@ -99,11 +100,11 @@ def _length(what: str, elements: list, length: int | None) -> int:
 
 
 def _run_in_segments(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool, segments):
-    """All steps, in checkpointed stretches where that is asked for, or worth its while."""
+    """All steps, in checkpointed segments if the caller says so, or if they would save much."""
     if segments is None and steps >= MANY and current.get().grad:
-        return _divided_if_large(body, carry, xs, steps, reverse)
+        return _divide_if_large(body, carry, xs, steps, reverse)
     if segments is None or segments == "none":
-        return _stretch(body, carry, xs, steps, reverse)
+        return _run_segment(body, carry, xs, steps, reverse)
     segments = min(_check_segments(segments), steps)
     ends = [(k + 1) * steps // segments for k in range(segments)]
     cut = [_pieces(x, ends) for x in xs]
@@ -111,14 +112,14 @@ def _run_in_segments(body: LoopBody, carry: list, xs: list, steps: int, reverse:
     for k in _order(segments, reverse):
         count = ends[k] - (ends[k - 1] if k else 0)
         part = [pieces[k] for pieces in cut]
-        carry, ys[k] = checkpoint(_stretch, body, carry, part, count, reverse)
+        carry, ys[k] = checkpoint(_run_segment, body, carry, part, count, reverse)
     return carry, [y for part in ys for y in part]
 
 
-def _divided_if_large(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool):
-    """The steps in stretches if all of them would save much, as the third one shows.
+def _divide_if_large(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool):
+    """The steps, divided into segments if all would save much, estimated from the third step.
 
-    What the second has saved too is the same for all; the first may begin with constants.
+    What the second step saved too is shared by all steps; the first may begin with constants.
     """
     ends = [steps - 3, steps - 2, steps - 1, steps] if reverse else [1, 2, 3, steps]
     cut = [_pieces(x, ends) for x in xs]
@@ -126,7 +127,7 @@ def _divided_if_large(body: LoopBody, carry: list, xs: list, steps: int, reverse
     ys, before, anew = [], {}, 0
     for part in probes:
         start = next(ids)
-        carry, y = _stretch(body, carry, part, 1, reverse)
+        carry, y = _run_segment(body, carry, part, 1, reverse)
         saved = saved_since((carry, y), start)
         anew = sum(size for owner, size in saved.items() if owner not in before)
         ys, before = ys + y, saved
@@ -135,7 +136,7 @@ def _divided_if_large(body: LoopBody, carry: list, xs: list, steps: int, reverse
     return carry, more + ys[::-1] if reverse else ys + more
 
 
-def _stretch(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool):
+def _run_segment(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool):
     """Steps one after another: the last carry, and every step's results in the order of xs."""
     cut = [_elements(x, steps) for x in xs]
     ys: list = [None] * steps
@@ -145,10 +146,10 @@ def _stretch(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool):
 
 
 def _stage_loop(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool, segments):
-    """All steps as one equation of the program that is being written down.
+    """All steps as one equation of the program that is being traced.
 
-    In stretches it is a loop of loops: a backward pass keeps what the steps of the outer one begin
-    with, and those are stretches.
+    With segments it is a loop of loops: the backward pass keeps the carries that the steps of the
+    outer loop begin with, and each of those is a segment.
     """
     count = _segments(carry, steps, segments)
     if count == 1:
@@ -177,7 +178,7 @@ def _stage_loop(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool
 
 
 def _segments(carry: list, steps: int, segments) -> int:
-    """How many stretches a loop that is compiled is divided into."""
+    """The number of segments of a compiled loop."""
     if segments == "none" or not steps:
         return 1
     if segments is None:
@@ -201,8 +202,8 @@ def _order(n: int, reverse: bool) -> range:
 def _pieces(x, ends: list[int]) -> list:
     """x cut at these positions, by halves.
 
-    The cotangent of a piece is padded to the size of what it was cut out of: n pieces out of the
-    whole would take n times its size, by halves it is log n times.
+    The cotangent of a piece is padded to the size of what it was cut from: n pieces cut from the
+    whole would take n times its size; by halves it is log n times.
     """
     if len(ends) <= _FEW:
         return [narrow(x, 0, a, b) for a, b in zip([0, *ends], ends, strict=False)]
@@ -258,7 +259,7 @@ def while_loop(
     body in `wf.checkpoint` to save the carries only. Inside `vmap`, where the elements of a
     batch need different numbers of steps, those that are done keep their carry until all are. In
     a compiled function the loop is native code, and a backward pass needs `max_steps`: it takes
-    time and memory for so many.
+    time and memory for that many.
 
     >>> import weft as wf
     >>> x = wf.tensor(3.0, requires_grad=True)
@@ -292,7 +293,7 @@ def while_loop(
 def _staged_while(
     cond: Callable[..., Any], body: Callable[..., Any], carry: list, rebuild, form: TreeForm, most
 ) -> list:
-    """The loop as one equation of the program that is being written down."""
+    """The loop as one equation of the program that is being traced."""
 
     def step(carry: list) -> list:
         out = body(rebuild(carry))
@@ -325,7 +326,7 @@ def cond(
     Inside `vmap`, where pred differs over the batch, both run on all of it, and each element
     gets the result of its own branch. No derivative, not even a NaN, comes to the operands out of
     a branch that was not taken. In a compiled function pred may depend on values: both branches are
-    written down, must give the same structure, shapes and dtypes, and the one that is taken runs.
+    traced, must return the same structure, shapes and dtypes, and the one that is taken runs.
 
     >>> import weft as wf
     >>> f = lambda x: wf.cond(x > 0, lambda x: wf.log(x), lambda x: -x, x)
@@ -348,7 +349,7 @@ def cond(
 
 
 def _staged_cond(taken, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple):
-    """Both branches written down, as one equation of the program."""
+    """Both branches, traced, as one equation of the program."""
     forms: list[tuple] = []
 
     def branch(f: Callable[..., Any]) -> list:
@@ -376,7 +377,7 @@ def _check_alike(
 
 
 def _predicate(what: str, p):
-    """A truth value: a bool, or a tensor where it differs over a batch or is not known yet."""
+    """A predicate: a bool, or a tensor if it differs over a batch or is not computed yet."""
     if type(p) in PYTHON_SCALARS:
         return bool(p)
     p = as_seen_by_trace(asarray(p))
@@ -391,7 +392,7 @@ def _predicate(what: str, p):
 
 
 def _is_staged(x) -> bool:
-    """Whether a value is computed later, by a program that is being written down."""
+    """Whether a value is computed later, by a program that is being traced."""
     return ground(x).__class__ is Aval
 
 
@@ -415,7 +416,7 @@ def _any(p) -> bool:
 
 
 def _quiet():
-    """A block without floating-point warnings, which may be about what is not taken."""
+    """A block without floating-point warnings, which may come from a branch that is not taken."""
     return BACKENDS[ndarray].quiet()
 
 

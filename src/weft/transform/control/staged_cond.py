@@ -9,7 +9,7 @@ from ...core.recording import inexact
 from ...core.settings import current
 from ...core.value import TENSORS
 from ...graph.graph import Graph
-from ...graph.structured import Branch, Inner, replay_body
+from ...graph.structured import BodyTrace, Branch, replay_body
 from ...ops.elementwise import where
 from ..modes.dual import unwrap_if_plain
 from ..modes.functional import vjp
@@ -18,12 +18,12 @@ from .bodies import (
     apply_structure,
     floats,
     join_captured,
-    like_them,
     mapped_body,
     push_body,
     substitute,
     tensors,
     trace_body,
+    unwrap_like,
 )
 from .body_draws import streams
 
@@ -31,11 +31,11 @@ from .body_draws import streams
 def cond(
     taken: Tensor, yes: Callable[[], list[Tensor]], no: Callable[[], list[Tensor]]
 ) -> list[Tensor]:
-    """The results of one of two functions, as one equation; both give tensors of the same kinds."""
+    """The results of one of two functions, as one equation; both return the same types."""
     outside = current.get().draws
     drawn: list[Any] = []
 
-    def draws(inner: Inner):
+    def draws(inner: BodyTrace):
         drawn.append(streams(inner.of))
         return drawn[-1]
 
@@ -76,7 +76,7 @@ def _pull_cond(g, y, *args):
         made = cond(taken, lambda: back(branch.yes), lambda: back(branch.no))
         found = dict(zip(picked, made, strict=True))
         whole = [None, *[found.get(k) for k in range(len(values))]]
-        return like_them(whole, [*(g if isinstance(g, list) else [g]), *args])
+        return unwrap_like(whole, [*(g if isinstance(g, list) else [g]), *args])
 
     return wanted
 
@@ -97,12 +97,12 @@ def _push_cond(tangents, y, *args):
     out = cond(taken, lambda: ahead(branch.yes), lambda: ahead(branch.no))
     found = dict(zip(made, out, strict=True))
     results = [found.get(k) for k in range(len(branch.yes.outputs))]
-    results = like_them(results, [*args, *tangents])
+    results = unwrap_like(results, [*args, *tangents])
     return tuple(results) if len(results) > 1 else results[0]
 
 
 def _batch_cond(call, size, mapped, args, static):
-    """One branch for the whole batch; both, where the elements of the batch differ in it."""
+    """One branch for the whole batch; both, if the predicate differs over the batch."""
     (branch,) = static
     taken, *values = tensors(args)
     every = [True] * len(branch.yes.outputs)
@@ -119,10 +119,10 @@ def _batch_cond(call, size, mapped, args, static):
 
 
 def choose_elements(taken: Tensor, branch: Branch, values: list[Tensor]) -> list[Tensor]:
-    """Both branches, and of each element the result of its own.
+    """Run both branches, and select for each element the result of its own.
 
-    Where a branch is not taken no cotangent comes back through its operands: it would be zero,
-    but products in the branch may make NaN of it.
+    Where a branch is not taken no cotangent passes back through its operands: it would be zero,
+    but products in the branch may turn it into NaN.
     """
     yes = replay_body(branch.yes, where_taken(taken, values))
     no = replay_body(branch.no, where_taken(~taken, values))
@@ -130,7 +130,7 @@ def choose_elements(taken: Tensor, branch: Branch, values: list[Tensor]) -> list
 
 
 def where_taken(taken: Tensor | bool, leaves: list[Any]) -> list[Any]:
-    """The same values; only where they are `taken` does a cotangent come back through them."""
+    """The same values; cotangents pass back through them only where `taken` is true."""
     return [
         where(taken, x, x.detach()) if x.__class__ in TENSORS and inexact(x) else x for x in leaves
     ]

@@ -1,9 +1,9 @@
 """`scan` in a function that is being compiled: one equation, and the rules of its derivatives.
 
-A backward pass goes through the steps in the other order, from the carries that each of them began
-with, and runs them again; what is dear and has been computed by the forward loop anyway, a pass of
-the compiler takes from there. The rules give loops again, written with the body as a function: so
-there is one for each mode, and it serves every order and any nesting.
+A backward pass goes through the steps in reverse order and rematerialises each from the carries
+that it began with; a pass of the compiler then saves expensive values in the forward loop instead.
+The rules return loops again, written with the body as a function: so one rule for each mode serves
+every order of derivative and any nesting.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,12 @@ from ...core import dtypes
 from ...core.aval import Aval
 from ...core.op import Jvp
 from ...core.value import as_seen_by_trace
-from ...graph.structured import Inner, Loop, replay_body
+from ...graph.structured import BodyTrace, Loop, replay_body
 from ..modes.dual import unwrap_if_plain
 from ..modes.functional import vjp
 from .bodies import (
     apply_structure,
     kind_of,
-    like_them,
     mapped_body,
     narrow_tangent,
     push_body,
@@ -31,6 +30,7 @@ from .bodies import (
     substitute,
     tensors,
     trace_body,
+    unwrap_like,
     zeros_of,
 )
 from .body_draws import BodyDraws, draws_along
@@ -50,32 +50,32 @@ def scan(f: Step, carry: Values, xs: Values, length: int, reverse: bool) -> tupl
     slices = [Aval(x.shape[1:], x.dtype, x.device) for x in xs]
     outside, drawn = draws_along(length, reverse), []
 
-    def draws(inner: Inner) -> BodyDraws:
+    def draws(inner: BodyTrace) -> BodyDraws:
         drawn.append(BodyDraws(inner, outside))
         return drawn[0]
 
     inner = trace_body(step, [*map(kind_of, carry), *slices], draws=draws)
-    if not inner.graph.inputs:  # the same at each step: an operand says where it is written
+    if not inner.graph.inputs:  # the same at each step: an operand shows which trace it is in
         inner.of(as_seen_by_trace(zeros(())))
     states = drawn[0]
     rest = [i for i in inner.graph.inputs[count:] if i not in states.inputs]
     inner.graph.inputs = [*inner.graph.inputs[:count], *states.inputs, *rest]
     xs = [*xs, *states.arrays]
     loop = Loop(inner.graph, n, len(xs), length, reverse, saved=n)
-    out = apply_structure(loop, [*carry, *xs, *inner.taken()], _SCAN)
+    out = apply_structure(loop, [*carry, *xs, *inner.captured_tensors()], _SCAN)
     return list(out[:n]), list(out[n : len(out) - n])
 
 
 def _pull_scan(g, y, *args):
-    """The steps in the other order, each pulled back from the carry that it began with."""
+    """The steps in reverse order, each pulled back at the carry that it began with."""
     *args, loop = args
     gs = tensors(g if isinstance(g, list) else [g])
     saved = (y if isinstance(y, tuple) else (y,))[len(gs) - loop.saved :]
     carries, xs, constants = (tensors(v) for v in (saved, *loop.parts(args)[1:]))
 
     def wanted(asked: list[bool]) -> list:
-        made = _pulled_back(loop, gs, carries, xs, constants, asked)
-        return like_them(made, [*(g if isinstance(g, list) else [g]), *args])
+        made = _pull_steps(loop, gs, carries, xs, constants, asked)
+        return unwrap_like(made, [*(g if isinstance(g, list) else [g]), *args])
 
     return wanted
 
@@ -83,7 +83,7 @@ def _pull_scan(g, y, *args):
 _pull_scan.on_demand = True  # type: ignore[attr-defined]
 
 
-def _pulled_back(loop: Loop, gs: list, carries, xs, constants, asked: list[bool]) -> list:
+def _pull_steps(loop: Loop, gs: list, carries, xs, constants, asked: list[bool]) -> list:
     body, n = loop.body, loop.carries
     kinds = [body.avals[i] for i in body.inputs]
     moving = [dtypes.is_inexact(a.dtype) for a in kinds]
@@ -117,7 +117,7 @@ def _pulled_back(loop: Loop, gs: list, carries, xs, constants, asked: list[bool]
 
 
 def _push_scan(tangents, y, *args):
-    """The steps with their tangents."""
+    """The steps, with the tangents of carries and xs as further carries and xs."""
     *args, loop = args
     n, m = loop.carries, loop.carries + loop.xs
     kinds = [loop.body.avals[i] for i in loop.body.inputs]
@@ -144,12 +144,12 @@ def _push_scan(tangents, y, *args):
     after, ds = scan(ahead, [*values[:n], *start], xs, loop.length, loop.reverse)
     found = dict(zip(state, after[n:], strict=True))
     found |= dict(zip([k for k in made if k >= n], ds, strict=True))
-    results = like_them([found.get(k) for k in range(len(out))], [*args, *tangents])
+    results = unwrap_like([found.get(k) for k in range(len(out))], [*args, *tangents])
     return tuple(results) if len(results) > 1 else results[0]
 
 
 def _batch_scan(call, size, mapped, args, static):
-    """The loop over a batch: the steps are mapped, as far as they differ over it."""
+    """The loop over a batch: the body is mapped over the inputs that differ over the batch."""
     (loop,) = static
     n, m = loop.carries, loop.carries + loop.xs
     values, inputs = tensors(args), settle_batched(loop.body, list(mapped), n)

@@ -9,7 +9,7 @@ from ...core.op import Jvp
 from ...core.settings import current
 from ...core.value import wrap
 from ...graph.graph import Graph
-from ...graph.structured import Inner, Repeat, replay_body
+from ...graph.structured import BodyTrace, Repeat, replay_body
 from ...ops.batching import spread
 from ...ops.elementwise import where
 from ...ops.reduce import any_
@@ -21,7 +21,6 @@ from .bodies import (
     floats,
     join_captured,
     kind_of,
-    like_them,
     mapped_body,
     push_body,
     reached_outputs,
@@ -30,6 +29,7 @@ from .bodies import (
     substitute,
     tensors,
     trace_body,
+    unwrap_like,
     zeros_of,
 )
 from .body_draws import streams
@@ -45,12 +45,12 @@ def while_loop(
 ) -> tuple[Values, Tensor]:
     """carry = body(carry) while test(carry), as one equation: the last carry, and whether it ended.
 
-    It has not if the test still holds after `most` steps.
+    It has not ended if the test still holds after `most` steps.
     """
     kinds, n, drawn = [kind_of(x) for x in carry], len(carry), []
     outside = current.get().draws
 
-    def draws(inner: Inner):
+    def draws(inner: BodyTrace):
         drawn.append(streams(lambda state: wrap(inner.input(inner.tag, kind_of(state)))))
         return drawn[0]
 
@@ -75,7 +75,7 @@ def _carry_streams(test: Graph, body: Graph, n: int, drawn, begun: list) -> None
 
 
 def _pull_while(g, y, *args):
-    """The pull-back of as many steps as there may be, each of which is taken or not."""
+    """The pull-back of a scan of `most` steps, each of which is taken or not."""
     *args, repeat = args
     if repeat.most is None:
         raise errors.NotDifferentiable(
@@ -97,7 +97,7 @@ def _pull_while(g, y, *args):
         _, pull = vjp(forward, *[values[k] for k in picked])
         found = dict(zip(picked, pull(tuple([gs[k] for k in given])), strict=True))
         whole = [found.get(k) for k in range(len(values))]
-        return like_them(whole, [*(g if isinstance(g, list) else [g]), *args])
+        return unwrap_like(whole, [*(g if isinstance(g, list) else [g]), *args])
 
     return wanted
 
@@ -136,11 +136,11 @@ def _push_while(tangents, y, *args):
     start = [zeros_of(kind_of(values[k])) if moved[k] is None else moved[k] for k in state]
     after, _ = while_loop(test, ahead, [*values[:n], *start], repeat.most)
     found = dict(zip(state, after[n:], strict=True))
-    return tuple(like_them([found.get(k) for k in range(n + 1)], [*args, *tangents]))
+    return tuple(unwrap_like([found.get(k) for k in range(n + 1)], [*args, *tangents]))
 
 
 def _batch_while(call, size, mapped, args, static):
-    """Until the test fails for all of a batch; those that are done keep their carry."""
+    """The loop until the test fails for the whole batch; finished elements keep their carry."""
     (repeat,) = static
     values, n = tensors(args), repeat.carries
     inputs = settle_batched(repeat.body, list(mapped), n)

@@ -17,14 +17,14 @@ from ...core.value import TENSORS, aval_of
 from ..modes.vmap import vmap
 from .signature import CustomFunctions, Rule
 
-# Values of a call as rules get them: tensors; avals of what was not kept, None for what is zero.
+# The values of a call as rules get them: tensors; avals of those not saved, None for zeros.
 Values = list[Any]
 
 
 class Application:
     """One call of a custom operation: its functions, with the keywords of the call.
 
-    It is the static parameter of a row, and so what a recorded call knows about its operation.
+    It is the static parameter of a row, so that a recorded call can find its operation.
     """
 
     functions: CustomFunctions
@@ -39,7 +39,7 @@ class Application:
         self.verified = set() if verified is None else verified
         self.several = False
         self.avals: tuple[Aval, ...] = ()
-        self.memo: Any = None  # what was computed before the number of results was known
+        self.memo: Any = None  # the results computed to find out their number
 
     depth = 0
 
@@ -51,7 +51,7 @@ class Application:
         return f"<{self.functions.name}>"
 
     def values(self, inputs: Values) -> list[Tensor]:
-        """What `forward` returns, as a list."""
+        """The results of `forward`, as a list."""
         out = self.functions.forward(inputs, **self.params)
         self.several = isinstance(out, tuple | list)
         results = list(out) if self.several else [out]
@@ -62,7 +62,7 @@ class Application:
     def _tensor(
         self, what: str | Rule, value: Any, like: Values, dtype: np.dtype | None = None
     ) -> Tensor:
-        """What a user's function returned as a tensor, beside the inputs."""
+        """A result of the user's function as a tensor, on the inputs' device."""
         if type(value) in TENSORS:
             return value
         near = next(x for x in like if type(x) in TENSORS)
@@ -111,7 +111,7 @@ class Application:
         ]
 
     def _values_for_rule(self, inputs: Values, outputs: Values) -> tuple[Values, Any]:
-        """The values as a rule gets them: what was not kept is None."""
+        """The values as the user's rule gets them: None for those not saved."""
         xs = [x if type(x) in TENSORS else None for x in inputs]
         ys = [y if type(y) in TENSORS else None for y in outputs]
         return xs, tuple(ys) if self.several else ys[0]
@@ -119,7 +119,7 @@ class Application:
     def _fit_derivative(
         self, rule: Rule, value: Any, of: Any, position: int, like: Values
     ) -> Tensor | None:
-        """A (co)tangent, if it is one of its value; None for what has no derivative."""
+        """A (co)tangent, checked against its value's shape and dtype; None if it has none."""
         if value is None or of is None:
             return None
         expected = aval(of)
@@ -270,7 +270,7 @@ class Batched:
 
 
 def _merge_batches(x: Tensor, sizes: tuple[int, ...], mapped: tuple[bool, ...]) -> Tensor:
-    """x with one axis in place of the batches' axes; as it is where it has none."""
+    """x with one axis in place of the batches' axes; unchanged if it has none."""
     if not any(mapped) or len(sizes) == 1:
         return x
     rest = x.shape[sum(mapped) :]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from ... import errors
 from .rows import apply_custom
-from .signature import CustomFunctions, Rule, checked_batch
+from .signature import CustomFunctions, Rule, check_batch
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,7 +40,7 @@ class CustomOp(ABC):
     [0.5, 1.0]
     """
 
-    _caches = ("_state", "_rules")  # which a compiled function does not look at
+    _caches = ("_state", "_rules")  # not guarded by compiled functions
     batch: Callable[..., Any] | str | None = None
     _rules: tuple[Rule | None, Rule | None] = (None, None)
 
@@ -70,12 +70,12 @@ class CustomOp(ABC):
         return apply_custom(self._functions(), state, inputs, self._params(inputs, params))
 
     def _params(self, inputs, params: dict) -> dict:
-        """The keywords of a call, with those that were left out."""
+        """The keywords of a call, with defaults for those left out."""
         return params
 
     def _functions(self) -> CustomFunctions:
-        vjp, jvp = (None if r is None else r.bound(self) for r in self._rules)
-        batch = checked_batch(self.batch)
+        vjp, jvp = (None if r is None else r.bind(self) for r in self._rules)
+        batch = check_batch(self.batch)
         return CustomFunctions(type(self).__name__, self.forward, vjp, jvp, batch, in_class=True)
 
 
@@ -105,7 +105,7 @@ class FunctionOp(CustomOp, Generic[P]):
             for kind, rule in (("vjp", vjp), ("jvp", jvp))
         )
         name = getattr(f, "__name__", type(f).__name__)
-        self._current = CustomFunctions(name, self.forward, pull, push, checked_batch(batch))
+        self._current = CustomFunctions(name, self.forward, pull, push, check_batch(batch))
 
     def forward(self, inputs: Any, **params: Any) -> Any:
         return self._f(*inputs, **params)
@@ -127,11 +127,11 @@ class FunctionOp(CustomOp, Generic[P]):
 
     def def_batch(self, rule: F) -> F:
         """Give the forward for a batch: batch(inputs, mapped) -> the outputs, batch in front."""
-        return self._define(rule, batch=checked_batch(rule))
+        return self._define(rule, batch=check_batch(rule))
 
     def _define(self, rule: F, **part: Any) -> F:
         self._current = replace(self._current, **part)
-        vars(self).pop("_state", None)  # what was found out about the operation before
+        vars(self).pop("_state", None)  # the cached facts about the operation
         return rule
 
     def _functions(self) -> CustomFunctions:
@@ -139,7 +139,7 @@ class FunctionOp(CustomOp, Generic[P]):
 
 
 def _defaults(f: Callable[..., Any]) -> list[tuple[float, str, object]]:
-    """(position, name, default) of the parameters that need not be given."""
+    """(position, name, default) of the optional parameters."""
     return [
         (float("inf") if p.kind is Parameter.KEYWORD_ONLY else i, p.name, p.default)
         for i, p in enumerate(signature(f).parameters.values())

@@ -1,4 +1,4 @@
-"""Linear maps that are given as code: their transposes, and a test that they are linear."""
+"""Linear maps given as functions: their transposes, and tests of their linearity."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,23 +17,23 @@ from ...core.settings import changed, current
 from ...core.value import aval_of, wrap
 from ...ops.complex_ import abs_, conj, real
 from ..modes.dual import to_tensor, unwrap_if_plain
-from ..modes.paths import within
+from ..modes.paths import nodes_between
 from ..modes.reverse import sweep
 
 # A list of tensors to a list of tensors; None stands for a zero.
 LinearMap = Callable[[list[Any]], Sequence[Any]]
-# Exact in every dtype, so that linear maps fail by their own rounding only.
+# Exact in every dtype, so that a linear map shows no other error than its own rounding.
 LEFT, RIGHT = 0.75, -1.25
 
 
 def transpose_map(
     linear: LinearMap, domain: list[Aval], cotangents: list[Any], met: list[Any]
 ) -> list[Any]:
-    """Lᵀ applied to one cotangent (or None) for each result of L, by a sweep through L's code.
+    """Lᵀ applied to one cotangent (or None) for each result of L, by a reverse sweep through L.
 
-    met  the values that L's code works with; it is recorded on the highest level among them
+    met  the values that L computes with; L is recorded at the highest level among them
 
-    The transpose of a linear map does not depend on where it is taken: zeros serve.
+    The transpose of a linear map is the same at every point: it is taken at zero.
     """
     with changed(grad=True, anomaly=False, saved_hooks=None):
         at = [wrap(raise_to_level(_zeros(a)._data, met)) for a in domain]
@@ -46,8 +46,8 @@ def transpose_map(
         if y is not None and g is not None and y._node.__class__ in (Leaf, Node):
             g = to_tensor(g)
             seeds[y._node] = seeds[y._node] + g if y._node in seeds else g
-    useful, outside = within(seeds, set(goals))
-    # Somebody outside may want to differentiate the result, by the cotangents too.
+    useful, outside = nodes_between(seeds, set(goals))
+    # An enclosing derivative may differentiate the result, also by the cotangents.
     traced = outside or any(g.requires_grad for g in seeds.values())
     record = current.get().grad and traced
     seeds = {n: g if record else unwrap_if_plain(g) for n, g in seeds.items() if n in useful}
@@ -59,10 +59,10 @@ def _zeros(a: Aval) -> Tensor:
     return zeros(a.shape, dtype=a.dtype, device=a.device)
 
 
-def nonlinearity(linear: LinearMap, domain: list[Aval]) -> str | None:
-    """How far the map is from being linear, in words; None where rounding explains it.
+def describe_nonlinearity(linear: LinearMap, domain: list[Aval]) -> str | None:
+    """How far the map is from being linear, in words; None if rounding explains it.
 
-    Random combinations show what is not additive, wide scalings what is cut off somewhere.
+    Random combinations find maps that are not additive, wide scalings find those that clip.
     """
     rng = np.random.default_rng(5)
     u, v = ([random_like(a, rng) for a in domain] for _ in range(2))
@@ -82,7 +82,9 @@ def nonlinearity(linear: LinearMap, domain: list[Aval]) -> str | None:
     return None
 
 
-def disagreement(linear: LinearMap, transpose: LinearMap, domain: list[Aval]) -> str | None:
+def describe_disagreement(
+    linear: LinearMap, transpose: LinearMap, domain: list[Aval]
+) -> str | None:
     """How far ⟨w, L·u⟩ is from ⟨Lᵀ·w, u⟩, in words; None where rounding explains it."""
     rng = np.random.default_rng(6)
     u = [random_like(a, rng) for a in domain]
@@ -120,7 +122,7 @@ def _wide(dtype) -> float:
 
 
 def _tolerance(dtype) -> float:
-    """Half of the digits: what a wrong rule changes is larger, what rounding does smaller."""
+    """Half of the digits: errors of wrong rules are larger, rounding errors are smaller."""
     return float(finfo(dtypes.to_real(dtype)).eps) ** 0.5
 
 
@@ -137,7 +139,7 @@ def _sum(x, y):
 
 
 def _gap(left, right) -> str | None:
-    """The largest difference of two lists of tensors beside their largest element, if it counts."""
+    """The largest difference of two lists relative to their largest element, if above rounding."""
     for x, y in _pairs(left, right):
         if x is None and y is None:
             continue

@@ -1,4 +1,4 @@
-"""The rows of custom operations: values, both modes, and the mode that is derived."""
+"""The rows of custom operations: their values, and both modes, one of which may be derived."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -24,21 +24,21 @@ from ...ops.batching import spread
 from ..modes.batch import Batch
 from ..modes.dual import to_tensor, unwrap_if_plain
 from .application import Application, Batched, Values, aval, differentiable
-from .linear_map import LinearMap, disagreement, nonlinearity, transpose_map
+from .linear_map import LinearMap, describe_disagreement, describe_nonlinearity, transpose_map
 from .signature import CustomFunctions
-from .staged_calls import LOOKS, forward_called, forward_inlined, rule_called
+from .staged_calls import LOOKS, call_forward, call_rule, inline_forward
 
 
 @dataclass(frozen=True)
 class ResultForm:
-    """How many results there are, and which of them carry a derivative."""
+    """The number of results, and which of them carry a derivative."""
 
     outputs: int = 1
     tracked: tuple[int, ...] = (0,)
 
 
 class OtherForm(errors.ArgumentError):
-    """`forward` returned another number of results, or others in floating point, than before."""
+    """`forward` returned another number of results than before, or others in floating point."""
 
     def __init__(self, name: str, form: ResultForm):
         self.form = form
@@ -47,11 +47,11 @@ class OtherForm(errors.ArgumentError):
 
 @lru_cache(maxsize=None)
 def row(name: str, arity: int, form: ResultForm, reads: tuple[bool, bool] | None) -> Op:
-    """The row of all custom operations of a name, a number of inputs and a form.
+    """The row of all custom operations with a name, a number of inputs and a form.
 
-    reads  whether the pull-back looks at the inputs and at the output; None: no derivative
+    reads  whether the pull-back reads the inputs and the output; None: no derivative
 
-    Rows are never freed: there is one for each name in the program's text, not for each call.
+    Rows are never freed: there is one for each name in the user's code, not for each call.
     """
     return Op(
         name=name,
@@ -72,13 +72,13 @@ def row(name: str, arity: int, form: ResultForm, reads: tuple[bool, bool] | None
 
 
 def _stage(name: str, arity: int, form: ResultForm, reads, operands: list, app):
-    """The operation in a program: what `forward` does, or a call of it."""
-    # In a body that is differentiated by running it again, an equation keeps the rules.
+    """Trace the operation: inline `forward`, or append an equation that calls it."""
+    # A body that is differentiated by replay needs the equation, which has the rules.
     again = any([x.staging.replayed for x in operands if getattr(x, "staged", False)])
-    outs = None if again else forward_inlined(app, operands)
+    outs = None if again else inline_forward(app, operands)
     if outs is None:
         op = row(name, arity, form, reads)
-        made = forward_called(op, operands, app, lambda raws: _compute(form, raws, app))
+        made = call_forward(op, operands, app, lambda raws: _compute(form, raws, app))
     else:
         found = ResultForm(len(outs), tuple(k for k, r in enumerate(outs) if inexact(r)))
         if found != form:
@@ -88,7 +88,7 @@ def _stage(name: str, arity: int, form: ResultForm, reads, operands: list, app):
 
 
 def _infer_avals(form: ResultForm, app):
-    """The avals of the results, which only the user's function knows: after it has run."""
+    """The avals of the results, which are known only after the user's function has run."""
     if not app.avals:
         return None
     return app.avals[0] if form.outputs == 1 else app.avals
@@ -96,7 +96,7 @@ def _infer_avals(form: ResultForm, app):
 
 def _rule(form: ResultForm, reads_inputs: bool, reads_output: bool) -> Jvp:
     """The rule of a row, whose pull-back may read its inputs, its output, or neither."""
-    # The zero cotangent of a result that nobody used is shaped like it.
+    # The zero cotangent of an unused result needs its shape.
     several = form.outputs > 1
     return Jvp(
         push=lambda tangents, y, *args: _push(form, tangents, y, args),
@@ -151,7 +151,7 @@ def _pull(form: ResultForm, g, y, args: tuple) -> list:
     outputs = [y] if form.outputs == 1 else list(y)
     device = aval_of(next(c for c in gs if c is not None)).device
     xs = [_saved_tensor(v, device) for v in saved]
-    # An output that was not kept is shaped like its cotangent; of several, all are kept.
+    # An output that was not saved has its cotangent's shape; of several, all are saved.
     ys = [aval_of(c) if v is None else to_tensor(v) for v, c in zip(outputs, gs, strict=True)]
     cs = [
         to_tensor(c) if c is not None else _zero(ys[k]) if k in form.tracked else None
@@ -161,19 +161,19 @@ def _pull(form: ResultForm, g, y, args: tuple) -> list:
     given = (*gs, *outputs, *saved)
     if any([v.__class__ in HIGHER for v in given]):
         return _as_given(found, given)
-    # A plain pass: what a rule reads besides its arguments is a constant.
+    # In a plain pass, what a rule reads besides its arguments is a constant.
     return [None if c is None else to_tensor(c)._data for c in found]
 
 
 def _as_given(found: list, given: tuple) -> list:
-    """Tensors if there were tensors among what was given, else what they hold."""
+    """The tensors `found`, or their raw values if there was no tensor among `given`."""
     if any([type(v) in TENSORS for v in given]):
         return [None if t is None else to_tensor(t) for t in found]
     return [None if t is None else unwrap_if_plain(to_tensor(t)) for t in found]
 
 
 def _saved_tensor(value, device):
-    """A saved value as a tensor; of what was not kept, as far as it is known."""
+    """A saved value as a tensor; its aval, if it was not saved."""
     if isinstance(value, Leaf | Node):
         return Aval(tuple(value.shape), dtypes.canonical(value.dtype), device)
     return None if value is None else to_tensor(value)
@@ -187,7 +187,7 @@ def _zero(y) -> Tensor:
 def _move_derivative(
     app, form: ResultForm, kind: str, moved: list, inputs: list, outputs: list
 ) -> list:
-    """(Co)tangents through the rule of that kind, or through the transpose of the other one."""
+    """Carry (co)tangents by the rule of this kind, or by the transpose of the other one."""
     met = [v for v in (*moved, *inputs, *outputs) if type(v) in TENSORS]
     top = max(met, key=level_of)
     if isinstance(top._data, Batch) and app.root.functions.batch == "loop":
@@ -201,14 +201,14 @@ def _move_derivative(
 
 
 def _up_to(tag: float):
-    """A block without the transformations that started later: they have no part in its values."""
+    """A block without the transformations that started after `tag`, which its values predate."""
     running = current.get().levels
     levels = tuple([level for level in running if level.tag <= tag])
     return nullcontext() if levels == running else changed(levels=levels)
 
 
 def _one_by_one(app, form: ResultForm, kind: str, batch: Batch, values: tuple) -> list:
-    """The rule on each element of the batch that the values stand for."""
+    """The rule on one element of the batch after the other."""
 
     def opened(v):
         if type(v) not in TENSORS:
@@ -229,12 +229,12 @@ def _one_by_one(app, form: ResultForm, kind: str, batch: Batch, values: tuple) -
 
 
 def _call_rule(app, kind: str, moved: list, inputs: list, outputs: list, top: Tensor) -> list:
-    """The user's rule; what it says to values that are more than arrays is explained."""
+    """Call the user's rule; explains its error if it cannot read values of a transformation."""
     try:
         return getattr(app, kind)(moved, inputs, outputs)
     except LOOKS as e:
         if isinstance(top._data, Box) and top._data.staged:
-            return rule_called(app, kind, moved, inputs, outputs)
+            return call_rule(app, kind, moved, inputs, outputs)
         if not isinstance(e, errors.InterchangeError):
             raise
         values = (*moved, *inputs, *outputs)
@@ -264,7 +264,7 @@ def pull_map(
     inputs: Values,
     outputs: Values,
 ) -> LinearMap:
-    """Cotangents of the outputs that carry a derivative to those of the inputs that do."""
+    """The linear map from the cotangents of inexact outputs to those of inexact inputs."""
 
     def pulled(us):
         found = app.vjp(_place_values(us, tracked, len(outputs)), inputs, outputs)
@@ -280,7 +280,7 @@ def push_map(
     inputs: Values,
     outputs: Values,
 ) -> LinearMap:
-    """Tangents of the inputs that carry a derivative to those of the outputs that do."""
+    """The linear map from the tangents of inexact inputs to those of inexact outputs."""
 
     def pushed(ts):
         found = app.jvp(_place_values(ts, moving, len(inputs)), inputs, outputs)
@@ -316,7 +316,7 @@ def _derived_pull(app, form: ResultForm, cotangents, inputs, outputs, met) -> li
 
 
 def _through(app, given: str, linear: LinearMap, domain: list, cotangents: list, met: list) -> list:
-    """The transpose of a rule; once for each kind of values the rule is tested to be linear."""
+    """The transpose of a rule, whose linearity is tested once for each kind of values."""
     root = app.root
     key = (
         given,
@@ -339,7 +339,7 @@ def _kind(c):
 
 
 def _fixed_keywords(root: Application) -> tuple:
-    """The keywords of a call, which may decide whether a rule is linear."""
+    """The keywords of a call as a key: they may decide whether a rule is linear."""
     plain = (*PYTHON_SCALARS, str)
     given = sorted(root.params.items())
     return tuple((k, exact(v) if _is_made_of(plain, v) else type(v)) for k, v in given)
@@ -350,11 +350,11 @@ def _is_made_of(plain: tuple[type, ...], v) -> bool:
 
 
 def _verify(root: Application, given: str, linear: LinearMap, domain: list, met: list) -> None:
-    why = nonlinearity(linear, domain)
+    why = describe_nonlinearity(linear, domain)
     if why is not None:
         moved = "cotangent" if given == "vjp" else "tangents"
         raise _underivable(root, given, f"is not linear in its {moved}: {why}")
-    why = disagreement(linear, lambda w: transpose_map(linear, domain, w, met), domain)
+    why = describe_disagreement(linear, lambda w: transpose_map(linear, domain, w, met), domain)
     if why is not None:
         raise _underivable(root, given, f"cuts its own derivative (detach, no_grad): {why}")
 
@@ -375,7 +375,7 @@ def apply_custom(
     inputs: tuple[Any, ...],
     params: dict[str, Any],
 ) -> Any:
-    """The operation's value, recorded as one step. `state` is what calls remember."""
+    """Apply the operation, recorded as one node; `state` is the cache that its calls share."""
     tensors = _inputs(functions, inputs)
     app = Application(functions, _constants(functions, params), state.setdefault("verified", set()))
     form = state.get("form", ResultForm())

@@ -1,4 +1,4 @@
-"""What a custom operation is made of: its functions, and what their signatures say."""
+"""The functions of a custom operation, and what their signatures say."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 @dataclass(frozen=True)
 class Rule:
-    """A derivative rule of the user's: called with what it takes of (moved, inputs, output).
+    """A derivative rule of the user's: called with those of (moved, inputs, output) that it takes.
 
-    A parameter whose name starts with an underscore, or that is left out, is not looked at;
-    it is not kept for the backward pass.
+    A parameter whose name starts with an underscore, or that is left out, is not read and so not
+    saved for the backward pass.
     """
 
     kind: str
@@ -27,7 +27,7 @@ class Rule:
 
     @staticmethod
     def of(kind: str, fn: Callable[..., Any], skip: int = 0) -> "Rule":
-        """The rule of a function (moved, inputs, output, *, keywords), behind `skip` others."""
+        """The rule of a function (moved, inputs, output, *, keywords) after `skip` parameters."""
         parameters = list(signature(fn).parameters.values())[skip:]
         names = [p.name for p in parameters if p.kind in _POSITIONAL]
         if any(p.kind is Parameter.VAR_POSITIONAL for p in parameters):
@@ -42,7 +42,7 @@ class Rule:
         inputs, output = [*read, False, False][:2]
         return Rule(kind, fn, len(names), (inputs, output))
 
-    def bound(self, instance: Any) -> "Rule":
+    def bind(self, instance: Any) -> "Rule":
         """The rule of a method, for an instance."""
         return replace(self, fn=MethodType(self.fn, instance))
 
@@ -58,7 +58,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class CustomFunctions:
-    """A custom operation's functions, however they were given.
+    """A custom operation's functions, from a class or from `custom_op`.
 
     forward(inputs, **keywords), the two rules, and `batch`: None, "loop" or
     (inputs, mapped, **keywords) -> results with the batch in front
@@ -73,19 +73,19 @@ class CustomFunctions:
 
     @property
     def reads(self) -> tuple[bool, bool] | None:
-        """What the pull-back looks at: inputs and output; None without a derivative."""
+        """Whether the pull-back reads the inputs and the output; None without a derivative."""
         rule = self.vjp or self.jvp
         return None if rule is None else rule.reads
 
     def spelling(self, kind: str) -> str:
-        """How the user gives a rule."""
+        """How the user spells a rule, for messages."""
         if self.in_class:
             return "a method " + ("backward" if kind == "vjp" else "jvp")
         return f"{kind}=… or @{self.name}.def_{kind}"
 
 
-def checked_batch(batch: Any) -> Any:
-    """What was given as `batch`."""
+def check_batch(batch: Any) -> Any:
+    """The user's `batch`, if it is one of the allowed values."""
     if batch is None or batch == "loop" or callable(batch):
         return batch
     raise errors.ArgumentError(

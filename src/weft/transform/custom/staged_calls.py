@@ -1,4 +1,4 @@
-"""Custom operations in a function that is being compiled: inlined, or called as they are."""
+"""Custom operations in a function that is being compiled: inlined, or called as host functions."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -19,12 +19,12 @@ from ...core.value import TENSORS, as_seen_by_trace, aval_of, wrap
 from ..modes.dual import to_tensor
 from .application import Application, Batched, Values
 
-# What a function says that looks at values.
+# The errors of a function that reads values while it is traced.
 LOOKS = (errors.InterchangeError, errors.StagingError)
 
 
-def forward_inlined(app: Application | Batched, operands: list[Raw]) -> list[Any] | None:
-    """What `forward` makes of values that are not known; None if it has to look at them."""
+def inline_forward(app: Application | Batched, operands: list[Raw]) -> list[Any] | None:
+    """The results of tracing `forward`; None if it reads values, and so has to be called."""
     reads = getattr(current.get().staging, "reads", None)
     before = None if reads is None else reads.position()
     try:
@@ -32,14 +32,14 @@ def forward_inlined(app: Application | Batched, operands: list[Raw]) -> list[Any
             return [as_seen_by_trace(y) for y in app.values([to_tensor(x) for x in operands])]
     except LOOKS:
         if reads is not None:
-            reads.return_to(before)  # it will be called at each call, and read what it reads then
+            reads.return_to(before)  # `forward` runs at each call, and reads then
         return None
 
 
-def forward_called(
+def call_forward(
     op: Op, operands: list[Raw], app: Application | Batched, compute: Callable[..., Any]
 ) -> tuple[Any, ...]:
-    """An equation that calls `forward`; it is tried on some numbers for the results' shapes."""
+    """An equation that calls `forward`; a trial run on some numbers gives the results' shapes."""
     staging, level = _program(operands)
     tried = [_some(aval_of(x)) for x in operands]
     name = app.root.functions.name
@@ -64,12 +64,12 @@ def _some(a: Aval) -> np.ndarray:
 
 
 def _program(operands: list):
-    """The program that is being written, and its level."""
+    """The program that is being traced, and its level."""
     box = max([x for x in operands if getattr(x, "staged", False)], key=level_of)
     return box.staging, box.level
 
 
-def rule_called(
+def call_rule(
     app: Application | Batched, kind: str, moved: Values, inputs: Values, outputs: Values
 ) -> Values:
     """An equation that calls a rule (`jvp` or `vjp`) of a custom operation."""
@@ -98,7 +98,7 @@ def _is_known(x) -> bool:
 
 
 def inexact_like(x: Tensor | Aval) -> bool:
-    """Whether a tensor, or what is known of one, is in floating point."""
+    """Whether a tensor or an aval is in floating point."""
     return dtypes.is_inexact(x.dtype) if isinstance(x, Aval) else inexact(x)
 
 
@@ -107,7 +107,7 @@ def _aval(x) -> Aval:
 
 
 class _RuleCall:
-    """How the arguments of a rule are put together, and which of its results are wanted."""
+    """How the arguments of a rule are assembled from operands, and which results are wanted."""
 
     def __init__(self, app, kind, lengths, known, found, avals, flat):
         self.app, self.kind, self.lengths, self.known = app, kind, lengths, known

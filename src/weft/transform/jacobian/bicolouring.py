@@ -39,7 +39,7 @@ def bicolouring(pattern: Csr) -> Colouring:
     if min(length.min(initial=enough) for length in lengths) == enough:  # a full block, for one
         return best
     for first in (0, 1):
-        forward = _shared_out(lines, first, enough)
+        forward = _divide_entries(lines, first, enough)
         if forward is not None:
             best = min(best, _colour(pattern.shape, lines, forward), key=_count)
     return best
@@ -50,11 +50,11 @@ def _count(colouring: Colouring) -> int:
 
 
 def _colour(shape: tuple[int, int], lines: SparseRows, forward: np.ndarray) -> Colouring:
-    """The colouring for a way to share out the entries."""
+    """The colouring for a given division of the entries between the modes."""
     rows, columns = lines.rows, lines.indices
     by_column = np.argsort(columns, kind="stable")
     of_columns = _colours(lines, columns, forward)
-    of_rows = _colours(lines.transposed(), rows[by_column], ~forward[by_column])
+    of_rows = _colours(lines.transpose(), rows[by_column], ~forward[by_column])
     count = int(of_columns.max(initial=0))
     of_rows = np.where(of_rows > 0, of_rows + count, 0)  # the colours of both sides in one list
     one = np.where(find_unmixed(rows, of_columns[columns]), of_columns[columns], 0)
@@ -75,18 +75,18 @@ def _colours(lines: SparseRows, columns: np.ndarray, read: np.ndarray) -> np.nda
     return column_colours(lines.where(read), lines.where(~read & seeded[columns]))
 
 
-def _shared_out(lines: SparseRows, first: int, enough: int) -> np.ndarray | None:
+def _divide_entries(lines: SparseRows, first: int, enough: int) -> np.ndarray | None:
     """Which entries forward sweeps read; None if that takes `enough` sweeps or more.
 
-    Rows with at most a entries left, and columns with at most b, are peeled off. What is left in
-    a row that goes is read with its columns, in a column that goes with its rows: a + b sweeps
-    or more, where one side alone takes as many as the longest row or column has entries. Where
-    none goes, the limit is raised that has to be raised less; `first` is the side (0: rows) that
-    is preferred.
+    Rows with at most a entries left, and columns with at most b, are peeled off. The entries left
+    in a peeled row are read with their columns, those in a peeled column with their rows: a + b
+    sweeps or more, where one side alone takes as many as the longest row or column has entries. If
+    nothing can be peeled, the limit that needs the smaller increase is raised; `first` is the side
+    (0: rows) that wins a tie.
     """
     height = lines.indptr.size - 1
     across = SparseRows(lines.indptr, lines.indices + height, height + lines.width)
-    neighbours = across.lists + lines.transposed().lists
+    neighbours = across.lists + lines.transpose().lists
     left = [len(near) for near in neighbours]
     gone = [0] * len(left)
     standing = [range(height), range(height, len(left))]
@@ -105,8 +105,8 @@ def _shared_out(lines: SparseRows, first: int, enough: int) -> np.ndarray | None
 
 
 def _peel(ready, neighbours, left, gone, limits, clock: int, height: int) -> int:
-    """Removes what is ready, with all that becomes so; says when each went."""
-    for v in ready:  # it grows; first come, first served, or a dense row goes with its last two
+    """Peel the vertices in `ready`, and those that become ready; records the time of each."""
+    for v in ready:  # it grows; in order of arrival, or a dense row would go with its last two
         if gone[v]:
             continue
         clock += 1

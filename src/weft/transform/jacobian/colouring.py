@@ -128,7 +128,7 @@ def row_colouring(pattern: Csr) -> Colouring:
     pattern  a scipy.sparse CSR array or matrix; its stored entries count, whatever their value
     """
     lines = structure("row_colouring", pattern)
-    colours = column_colours(lines.transposed())
+    colours = column_colours(lines.transpose())
     gather = (colours[lines.rows] - 1) * pattern.shape[1] + lines.indices
     return Colouring("row", pattern.shape, _none(pattern.shape[1]), colours, gather)
 

@@ -1,4 +1,4 @@
-"""The compiler as transformations use it: a function that whoever joins the layers puts here."""
+"""The compiler as transformations use it: a function that the package's assembly installs here."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ _installed: list[Callable[..., Any]] = []
 
 
 def install(compile: Callable[..., Any]) -> None:
-    """Use this compiler from now on: it takes a function, and gives a compiled one."""
+    """Use this compiler from now on: a function to a compiled function."""
     _installed[:] = [compile]
 
 
@@ -19,11 +19,13 @@ def is_installed() -> bool:
 
 
 def compile_later(f: Callable[..., R]) -> Callable[..., R]:
-    """A function in native code, made when it is first called."""
+    """f as a compiled function; it is compiled at its first call."""
     return _installed[0](f)
 
 
-def following(f: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
-    """A derivative of f in native code, if f was compiled: whoever did that promised it can be."""
-    alike = getattr(type(f), "alike", None)  # a bound method has its object before its arguments
+def compile_if_compiled(
+    f: Callable[..., Any], derivative: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A derivative of f: compiled if f is, with the same options; else unchanged."""
+    alike = getattr(type(f), "alike", None)  # on the type: a bound method has its function's
     return derivative if alike is None else alike(f, derivative)

@@ -1,7 +1,7 @@
-"""The narrowest place of a program: a smallest set of values that all derivatives pass through.
+"""The narrowest cut of a program: a smallest set of values that all derivatives pass through.
 
-Values of a cut may depend on each other. x/s with s = |x| is narrow only where s and what is
-computed from x/s are cut both: whoever multiplies derivatives at a cut takes its values as
+Values of a cut may depend on each other. x/s with s = |x| is narrow only if both s and what is
+computed from x/s are in the cut. So a product of derivatives at a cut treats its values as
 independent variables on the side of the outputs.
 """
 
@@ -43,7 +43,7 @@ def _capacity(trace: Trace, i: int) -> int:
 
 
 def separates(trace: Trace, equations: list[Equation], cut: Iterable[int]) -> bool:
-    """Whether every way from a trace's inputs to its outputs meets a value of the cut."""
+    """Whether every path from a trace's inputs to its outputs goes through a value of the cut."""
     cut = set(cut)
     beyond = set(trace.inputs) - cut
     for e in equations:
@@ -55,9 +55,9 @@ def separates(trace: Trace, equations: list[Equation], cut: Iterable[int]) -> bo
 def minimum_cut(
     sizes: dict[V, int], arcs: Iterable[tuple[V, V]], sources: Iterable[V], sinks: Iterable[V]
 ) -> list[V]:
-    """A smallest set of vertices, by total size, that every way from sources to sinks meets.
+    """A smallest set of vertices, by total size, on every path from sources to sinks.
 
-    It is found by maximum flow: each vertex is an arc of its size from its front to its back.
+    It is found by maximum flow: each vertex is an arc whose capacity is its size.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_flow

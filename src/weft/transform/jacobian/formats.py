@@ -37,7 +37,7 @@ class JacobianLayout:
         self.aux = None
 
     def in_format(self, format: str, plan: Plan, found: Tensor) -> Any:
-        """The Jacobian in the format that was asked for."""
+        """The Jacobian in the given format."""
         if format == "dense":
             matrix = self._fill(plan, found) if plan.compressed else found
             return self._blocks(matrix)
@@ -84,7 +84,7 @@ def _sparse(format: str, plan: Plan, found: Tensor):
     m, n = plan.shape
     if raw.dtype.itemsize < 4:  # SciPy's matrices have no half precision
         raw = raw.astype(np.float32)
-    if plan.pattern is None:  # too full to be followed: every entry may be there
+    if plan.pattern is None:  # too dense to be tracked: every entry may be nonzero
         matrix = csr_array(raw)
     else:
         indices, indptr = plan.pattern.indices, plan.pattern.indptr
@@ -113,7 +113,7 @@ def operator_of(s: Sweeper, layout: JacobianLayout) -> Any:
         rows = np.atleast_2d(np.asarray(v).T).reshape(-1, s.size(outputs))
         return s.reverse(Seeds(rows), outputs, inputs).numpy().T
 
-    operator: Any = LinearOperator  # whose constructor gives a subclass
+    operator: Any = LinearOperator  # its constructor returns a subclass
     return operator(
         (s.size(outputs), s.size(inputs)),
         matvec=lambda v: forward(v)[:, 0],

@@ -22,7 +22,7 @@ import numpy as np
 
 _LARGE = 2**19  # visits; a pass over as many entries takes about 50 ms
 _ROUNDS = 256  # of peeling: a band gives up two columns a round
-_PASSES = 3  # of recolouring; more were not seen to help
+_PASSES = 3  # of recolouring; more did not help in experiments
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class SparseRows:
         return np.repeat(np.arange(self.indptr.size - 1), self.counts)
 
     def where(self, kept: np.ndarray) -> "SparseRows":
-        """The entries that are kept, by a mask over the entries."""
+        """The entries where the mask `kept` is true."""
         before = np.concatenate([[0], np.cumsum(kept)])
         return SparseRows(before[self.indptr], self.indices[kept], self.width)
 
-    def transposed(self) -> "SparseRows":
+    def transpose(self) -> "SparseRows":
         columns = self.matrix.tocsc()
         return SparseRows(columns.indptr, columns.indices, self.indptr.size - 1)
 
@@ -74,18 +74,18 @@ class Conflicts:
     met_in: SparseRows
 
     def degrees(self, alive: np.ndarray) -> np.ndarray[Any, Any]:
-        """A bound on how many other columns each is in conflict with, counted row by row."""
+        """An upper bound on the number of columns that each conflicts with, counted row by row."""
         read, met = self.read.matrix @ alive, self.met.matrix @ alive
         return self.read_in.matrix @ (read + met - 1) + self.met_in.matrix @ read
 
     def visits(self) -> int:
-        """How many pairs of entries in one row there are to look at."""
+        """The number of pairs of entries in one row that a colouring visits."""
         read, met = self.read.counts, self.met.counts
         return int(read @ (read + 2 * met))
 
 
 def column_colours(read: SparseRows, met: SparseRows | None = None) -> np.ndarray[Any, Any]:
-    """Colours 1, 2, … for the columns that are read, 0 for the others; the fewest of some tries."""
+    """Colours 1, 2, … for the columns that are read, 0 for the others: the best of some orders."""
     bound = int(read.counts.max(initial=0))
     columns = np.flatnonzero(np.bincount(read.indices, minlength=read.width))
     if bound == columns.size:  # a full row
@@ -94,7 +94,7 @@ def column_colours(read: SparseRows, met: SparseRows | None = None) -> np.ndarra
         return colours
     if met is None:
         met = read.where(np.zeros(read.indices.size, bool))
-    conflicts = Conflicts(read, met, read.transposed(), met.transposed())
+    conflicts = Conflicts(read, met, read.transpose(), met.transpose())
     best: np.ndarray | None = None
     for colours in _attempts(conflicts, columns):
         if best is None or colours.max() < best.max():
@@ -144,9 +144,9 @@ def first_fit(conflicts: Conflicts, order: np.ndarray) -> np.ndarray[Any, Any]:
 def smallest_last(
     degrees_among: Callable[..., Any], columns: np.ndarray, width: int
 ) -> np.ndarray[Any, Any]:
-    """The reverse of peeling: round by round, away go the columns of the smallest degree.
+    """The reverse of the peeling order: each round removes the columns of the smallest degree.
 
-    degrees_among  the degrees of all columns in the subgraph of those that have a one
+    degrees_among  (mask) -> the degrees of all columns in the subgraph of those in the mask
     """
     alive = np.zeros(width, np.intp)
     alive[columns] = 1

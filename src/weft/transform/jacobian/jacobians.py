@@ -20,7 +20,7 @@ from ..modes.dual import to_tensor
 from ..modes.functional import _positions, grad, jvp
 from ..modes.trace import Traced, trace_of
 from ..modes.vmap import vmap
-from .compiler import following
+from .compiler import compile_if_compiled
 from .formats import JacobianLayout, operator_of
 from .plan import Plan, make_plan
 from .plan_check import check_plan, check_projection, refuse_verification, signature
@@ -44,7 +44,7 @@ _PLANS: WeakKeyDictionary = WeakKeyDictionary()
 
 
 class _Planned:
-    """A function whose Jacobian is planned: called, it gives the Jacobian."""
+    """A function that computes the Jacobian of another, by a plan."""
 
     def __init__(
         self, name, f, argnums, mode, format, config, memory_limit, verify, has_aux, symmetric
@@ -65,17 +65,17 @@ class _Planned:
         self._plans = _plans_of(f).setdefault(self._choice(), {})
 
     def _choice(self) -> tuple:
-        """What beside the function and its trace decides on a plan."""
+        """The options that a plan depends on, beside the function and its trace."""
         sparse = self.format in ("csr", "coo")
         return self.argnums, self.mode, sparse, self.config, self.memory_limit, self.symmetric
 
     def __call__(self, *args, **kwargs):
         sweeper, layout = self._trace(args, kwargs)
         with exactly():
-            found = self._found(sweeper, layout)
+            found = self._compute(sweeper, layout)
         return (found, layout.aux) if self.has_aux else found
 
-    def _found(self, sweeper: Sweeper, layout: JacobianLayout):
+    def _compute(self, sweeper: Sweeper, layout: JacobianLayout):
         if self.format == "operator":
             return operator_of(sweeper, layout)
         plan = self._plan(sweeper)
@@ -91,7 +91,7 @@ class _Planned:
         with exactly():
             plan = self._make(sweeper, measure)
             known = self._plans.get(signature(sweeper.trace), plan)
-            plan.code = known.native.told(sweeper)
+            plan.code = known.native.describe(sweeper)
             return plan
 
     def _trace(self, args, kwargs) -> tuple[Sweeper, JacobianLayout]:
@@ -157,7 +157,7 @@ def _one_of(name: str, what: str, value, allowed) -> None:
 
 
 def _plans_of(f: Callable[..., Any]) -> dict:
-    """The plans of a function; of what cannot be referred to weakly, a fresh collection."""
+    """The cached plans of a function; an empty cache if it takes no weak reference."""
     try:
         return _PLANS.setdefault(f, {})
     except TypeError:
@@ -174,7 +174,7 @@ def _refuse_complex(name: str, leaves) -> None:
 
 
 def _from_trace(traced: Traced, tree):
-    """A tree whose traced tensors are the values that they stand for."""
+    """A tree with its traced tensors replaced by their values."""
     leaves, rebuild = trees.flatten(tree)
     return rebuild(
         [
@@ -305,7 +305,7 @@ def _as_function(f: Callable[P, Any], planned: _Planned) -> PlannedFunction[P]:
         return planned(*args, **kwargs)
 
     if planned.format == "dense" and not planned.verify:
-        run = following(f, derivative)
+        run = compile_if_compiled(f, derivative)
         if run is not derivative:
             return _as_plain(run, planned)
     function: Any = derivative
@@ -314,7 +314,7 @@ def _as_function(f: Callable[P, Any], planned: _Planned) -> PlannedFunction[P]:
 
 
 def _as_plain(run: Any, planned: _Planned) -> Any:
-    """A compiled derivative as a function, with its plan."""
+    """A compiled derivative as a plain function, with a `plan` attribute."""
 
     @wraps(run)
     def derivative(*args, **kwargs):
@@ -394,4 +394,4 @@ def laplacian(f: Callable[P, Any]) -> Callable[P, Tensor]:
         basis = reshape(asarray(np.eye(x.size), dtype=x.dtype, device=x.device), (x.size, *x.shape))
         return vmap(second)(basis).sum(0)
 
-    return following(f, trace_of_hessian)
+    return compile_if_compiled(f, trace_of_hessian)

@@ -1,9 +1,9 @@
 """Plans in native code: the sweeps of a Jacobian as one compiled function of what they read.
 
-A plan is compiled when the calls that it served have cost about as much as compiling it will; the
-rule counts calls and equations, no clock, so that every run does the same. The function itself is
-still run and traced at each call: a branch that goes another way, or a number that changed, is
-another program, and tensors that it finds are read anew.
+A plan is compiled when its calls so far have cost about as much as compiling it will. The rule
+counts calls and equations and uses no clock, so that every run does the same. The function itself
+is still run and traced at each call: another branch, or another number, gives another program, and
+the tensors that it reads are read again.
 """
 
 from collections.abc import Callable
@@ -26,16 +26,16 @@ from .sweeps import Structure, Sweeper
 if TYPE_CHECKING:
     from .plan import Candidate, Plan
 
-# What compiling takes, in seconds: to begin with, and for each equation of the function.
+# The estimated time of compiling, in seconds: a constant, and for each equation of the function.
 _COMPILING, _PER_EQUATION = 0.05, 3e-3
 _MOST_EQUATIONS = 5000  # of a function; compiling a longer one would take too long
-_MOST_BYTES = 1 << 28  # of values in between, by an upper bound
-_MOST_PROGRAMS = 8  # of one plan: literals that are others each time
+_MOST_BYTES = 1 << 28  # of intermediate values, by an upper bound
+_MOST_PROGRAMS = 8  # of one plan: literals may differ at each call
 
 
 @dataclass
 class _SweepProgram:
-    """The sweeps for one set of literals: how often they were asked for, and their code."""
+    """The sweeps for one set of literals: the number of calls, and the compiled code."""
 
     calls: int = 0
     code: Callable[..., Tensor] | None = None
@@ -45,25 +45,25 @@ class _SweepProgram:
 class NativePlan:
     """The native code of one plan.
 
-    price   after so many calls it is compiled
-    reason  why it never is, where something is in the way
+    price   the number of calls after which it is compiled
+    reason  why it is never compiled; empty if it may be
     """
 
     price: int
     reason: str = ""
     programs: dict[tuple[Literal, ...], _SweepProgram] = field(default_factory=dict)
 
-    def told(self, s: Sweeper) -> str:
-        """What becomes of calls like this one, in words."""
-        reason = self.reason or _in_the_way(s)
+    def describe(self, s: Sweeper) -> str:
+        """Whether calls with this trace are compiled, or when or why not, for the plan's text."""
+        reason = self.reason or _why_not_native(s)
         if reason:
             return f"not compiled: {reason}"
         made = sum(p.code is not None for p in self.programs.values())
         return f"compiled: {made} programs" if made else f"compiled after {self.price} calls"
 
     def run(self, s: Sweeper, plan: "Plan") -> Tensor | None:
-        """The plan's result by native code; None where it is not used, for now or at all."""
-        if self.reason or _in_the_way(s):
+        """The plan's result by native code; None if that is not compiled yet, or never is."""
+        if self.reason or _why_not_native(s):
             return None
         key = tuple([i for e in s.trace.equations for i in e.inputs if i.__class__ is Literal])
         program = self.programs.get(key)
@@ -88,7 +88,7 @@ class NativePlan:
 
 
 def native_of(s: Sweeper, sweeps: int, seconds: float) -> NativePlan:
-    """What to do about a plan of so many sweeps, which take about so long."""
+    """The native plan for this number of sweeps, which are estimated to take `seconds`."""
     equations = s.trace.equations
     price = int((_COMPILING + _PER_EQUATION * len(equations)) / max(seconds, 1e-6)) + 1
     size = s.bytes_per_seed * min(sweeps, s.chunk)
@@ -104,14 +104,14 @@ def native_of(s: Sweeper, sweeps: int, seconds: float) -> NativePlan:
 
 
 def _is_plain(static) -> bool:
-    """Whether parameters are numbers, names and dtypes, of which a plan's key has all there is."""
+    """Whether parameters are numbers, strings and dtypes, which a plan's key holds completely."""
     if isinstance(static, tuple | list):
         return all([_is_plain(x) for x in static])
     return static is None or isinstance(static, int | float | complex | str | np.dtype | slice)
 
 
-def _in_the_way(s: Sweeper) -> str:
-    """Why the sweeps over this trace are not run as native code; empty if nothing is."""
+def _why_not_native(s: Sweeper) -> str:
+    """Why the sweeps over this trace are not run as native code; empty if they may be."""
     settings = current.get()
     if not is_installed():
         return "there is no compiler"
@@ -129,7 +129,7 @@ def _in_the_way(s: Sweeper) -> str:
 
 
 def _raw(value) -> Any:
-    """The array of a value that the trace was given."""
+    """The array of an input or constant of a trace."""
     raw = value._data if value.__class__ in TENSORS else value
     return np.asarray(raw) if isinstance(raw, np.generic) else raw
 
@@ -137,7 +137,7 @@ def _raw(value) -> Any:
 def _sweeps(
     s: Sweeper, chosen: "Candidate", structure: Structure | None, read: tuple[int, ...]
 ) -> Callable[..., Tensor]:
-    """The sweeps as a function of the values that a trace was given."""
+    """The sweeps as a function of a trace's inputs and constants."""
     old, limit = s.trace, s.memory_limit
     equations, inputs, outputs = list(old.equations), list(old.inputs), list(old.outputs)
     constants, count = tuple(old.constants), len(old.values)

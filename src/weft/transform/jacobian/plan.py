@@ -1,4 +1,4 @@
-"""How a Jacobian is to be computed: the candidates, what each costs, and the choice."""
+"""The plan of a Jacobian: the candidates, the cost of each, and the choice."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -22,15 +22,15 @@ from .sparsity import Dense, jacobian_pattern
 from .star_colouring import star_colouring
 from .sweeps import Structure, Sweeper
 
-_WORTH_COMPRESSING = 0.5  # of the dense sweeps; a fuller pattern is not followed further
-_SMALL = 8  # inputs or outputs: a Jacobian this narrow is not searched for structure
+_WORTH_COMPRESSING = 0.5  # of the dense sweeps; a denser pattern is not tracked further
+_SMALL = 8  # inputs or outputs: a Jacobian this narrow is not searched for sparsity
 # Seconds, measured on a laptop-sized CPU: for each equation of a sweep; for each element that a
 # seed moves, forward and reverse; for each entry of a product at a cut, to write it and for each
 # value of the cut; for each entry that is read out of compressed sweeps.
 _PER_EQUATION, _FORWARD, _REVERSE = 1e-5, 1e-9, 1.5e-9
 _WRITE, _PRODUCT, _GATHER = 2e-10, 1e-10, 3e-9
 _OPERANDS = 0.25  # of an element moved: an operand's element that is read beside it
-_TRIED_SECONDS = 0.5  # a candidate estimated to take longer is never run only to be timed
+_TRIED_SECONDS = 0.5  # a candidate that is estimated to take longer is not timed
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ def _coloured_candidate(kind: str, colouring: Colouring) -> Candidate:
 
 @dataclass
 class Plan:
-    """What was found out about a function's Jacobian, and how it will be computed.
+    """The structure of a function's Jacobian, and how it will be computed.
 
     shape       (outputs, inputs), flattened
-    pattern     the sparsity as a CSR array of ones; None where it was not looked for or is full
-    cut         the size of the narrowest place between inputs and outputs
+    pattern     the sparsity as a CSR array of ones; None if it was not searched for or is dense
+    cut         the size of the narrowest cut between inputs and outputs
     candidates  everything that was considered, `chosen` among them
     """
 
@@ -88,7 +88,7 @@ class Plan:
     structure: Structure | None = None
     notes: list[str] = field(default_factory=list)
     native: NativePlan | None = None
-    code: str = ""  # what becomes of it in native code, in words
+    code: str = ""  # whether, or when, it is compiled, in words
 
     @property
     def compressed(self) -> bool:
@@ -144,10 +144,10 @@ def make_plan(
 ) -> Plan:
     """The plan for a traced function.
 
-    kinds      the plans to choose from; None: as the configuration says
+    kinds      the kinds of plan to choose from; None: those that the configuration allows
     symmetric  the Jacobian is a Hessian
-    sparse     the pattern is needed whatever is chosen
-    measure    time every candidate that is not too slow for that
+    sparse     the pattern is needed, whatever is chosen
+    measure    time every candidate that is not too slow to be timed
     """
     n, m = s.size(s.trace.inputs), s.size(s.trace.outputs)
     allowed = kinds or config.families(m, n)
@@ -158,7 +158,7 @@ def make_plan(
         "",
         equations=len(s.equations),
         chunk=s.chunk,
-        structure=s.structured(),
+        structure=s.extract_structure(),
     )
     found = [_dense("forward", n, 0), _dense("reverse", 0, m)]
     worth = min(m, n) > _SMALL or kinds is not None
@@ -182,14 +182,14 @@ def make_plan(
 
 
 def _compressed_candidates(s: Sweeper, plan: Plan, symmetric: bool, allowed) -> list[Candidate]:
-    """The plans that use sparsity."""
+    """The candidates that use sparsity."""
     m, n = plan.shape
     try:
         pattern = jacobian_pattern(s.trace, s.equations, _WORTH_COMPRESSING)
     except Dense:
         plan.notes.append("sparsity: none worth using")
         return []
-    if symmetric:  # operations whose pattern is wider than need be may be so on one side only
+    if symmetric:  # a pattern that is wider than necessary may be so on one side only
         pattern = _symmetric(pattern)
     plan.pattern = pattern
     ways: dict[str, Callable] = {"columns": column_colouring, "rows": row_colouring}
@@ -229,7 +229,7 @@ def _symmetric(pattern):
 
 
 def _mixed_candidates(s: Sweeper, plan: Plan, kinds) -> list[Candidate]:
-    """The plan that cuts the function at its narrowest place, where that is narrow."""
+    """The candidate that cuts the function at its narrowest cut, if that is narrow enough."""
     cut, size = narrowest_cut(s.trace, s.equations)
     plan.cut = size
     if kinds is None and 2 * size > min(plan.shape):
@@ -240,8 +240,8 @@ def _mixed_candidates(s: Sweeper, plan: Plan, kinds) -> list[Candidate]:
 def _estimate(s: Sweeper, found: list[Candidate]) -> list[Candidate]:
     """Each candidate with its cost, from the equations alone: the same choice in every run.
 
-    The scale was measured once: a sweep costs a fixed time for each equation, and each seed the
-    traffic of what it carries; a reverse sweep half as much again.
+    The constants were measured once: a sweep costs a fixed time for each equation, and each seed
+    the memory traffic of its (co)tangents; a reverse sweep half as much again.
     """
     traffic = sum(_traffic(s, e) for e in s.equations)
     m, n = s.size(s.trace.outputs), s.size(s.trace.inputs)
@@ -276,7 +276,7 @@ def _clock(run: Callable[[], Tensor]) -> float:
 
 
 def _time(s: Sweeper, found: list[Candidate]) -> list[Candidate]:
-    """The candidates that are not too slow for that, timed; the choice does not depend on it."""
+    """The candidates, timed unless they are too slow; the choice does not depend on the times."""
     return [
         replace(c, measured=min(_clock(partial(c.run, s)) for _ in range(3)))
         if c.estimate < _TRIED_SECONDS

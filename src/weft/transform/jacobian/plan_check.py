@@ -1,4 +1,4 @@
-"""What a plan depends on, and whether what it gives is right."""
+"""The key of a plan, and checks that a plan and its result are right."""
 
 from hashlib import blake2b
 from typing import Any
@@ -33,10 +33,10 @@ from .sweeps import Sweeper
 
 
 def signature(trace: Trace) -> tuple[Any, ...]:
-    """What a plan depends on: the equations, their types, and the values of index arrays.
+    """The key of a plan: the equations, their types, and the values of index arrays.
 
-    Branches that went another way give other equations, so a plan never serves a program that
-    it was not made for.
+    Another branch gives other equations, so a plan is never used for a program that it was not
+    made for.
     """
     lines = []
     for e in trace.equations:
@@ -68,10 +68,10 @@ def _index_digests(trace: Trace, e):
 def check_plan(name: str, s: Sweeper, plan: Plan) -> None:
     """Raise for a plan that is wrong for its equations, whatever their values are.
 
-    A cut has to separate the inputs from the outputs, and a colouring to give every entry of the
-    pattern back unmixed. Both are questions about graphs, which are answered exactly, and alike
-    for programs that are only written down. That patterns have all derivatives follows from the
-    rows, each of which is tested for that.
+    A cut must separate the inputs from the outputs, and a colouring must recover every entry of the
+    pattern unmixed. Both are properties of graphs, checked exactly, also for programs that are only
+    traced. That a pattern contains all derivatives follows from the rows, each of which is tested
+    for that.
     """
     chosen = plan.chosen
     if chosen.kind == "mixed" and not separates(s.trace, s.equations, chosen.cut):
@@ -101,7 +101,7 @@ def check_projection(name: str, s: Sweeper, plan: Plan, found: Tensor) -> None:
         return
     with BACKENDS[np.ndarray].quiet():
         excess = as_numpy(ground(_excess(s, plan, found.detach())))
-    places = np.argwhere(excess > 1)  # where something is infinite it is NaN
+    places = np.argwhere(excess > 1)  # NaN where something is infinite
     if len(places):
         raise errors.PlanError(
             f"{name}: (J·v)[{places[0][-1]}] by the {plan.chosen.kind} plan is off that by a "
@@ -112,7 +112,7 @@ def check_projection(name: str, s: Sweeper, plan: Plan, found: Tensor) -> None:
 
 
 def _excess(s: Sweeper, plan: Plan, found: Tensor) -> Tensor:
-    """How far each element of J·v is off, beside what rounding explains.
+    """The error of each element of J·v, relative to what rounding explains.
 
     It is computed with tensors, so that every element of a batch is compared.
     """
@@ -122,13 +122,13 @@ def _excess(s: Sweeper, plan: Plan, found: Tensor) -> Tensor:
     terms = found.to("float64") * _over_columns(plan, v[0], found)
     scale = _sum_rows(plan, abs(terms)) + abs(expected)
     eps = 100 * _precision(s) * (n + len(s.equations) + 10)
-    # Entries may cancel to nothing inside the function: rounding there is of the size of one.
+    # Entries may cancel inside the function: allow for rounding of values of size one.
     allowed = eps * (scale + maximum(where(isfinite(scale), scale, 0.0).max(), 1.0))
     return abs(_sum_rows(plan, terms) - expected) / allowed
 
 
 def _over_columns(plan: Plan, v: np.ndarray, like: Tensor) -> Tensor:
-    """v beside each entry that was found."""
+    """The element of v for each entry of the result."""
     wide = v[plan.pattern.indices] if plan.compressed else v
     return asarray(wide, dtype="float64", device=like.device)
 

@@ -1,4 +1,4 @@
-"""The seeds of many sweeps at once: rows of a matrix, handed out in pieces and kept if small."""
+"""The seeds of many sweeps: rows of a matrix, split into pieces, which are cached if small."""
 
 from math import prod
 
@@ -8,7 +8,7 @@ from ...backend.device import place
 from ...core.aval import Aval
 from ...core.types import Raw
 
-_KEPT_BYTES = 1 << 23  # of all pieces; what is beyond is made again when it is needed
+_KEPT_BYTES = 1 << 23  # of all cached pieces; the others are computed at each use
 
 
 class Seeds:
@@ -29,7 +29,7 @@ class Seeds:
     def piece(self, rows: tuple[int, int], at: int, aval: Aval) -> Raw | None:
         """The part of rows [a, b) that belongs to a value whose elements start at `at`.
 
-        It comes as a raw array (b − a, *shape) on the value's device; None if it is zero.
+        A raw array (b − a, *shape) on the value's device; None if it is zero.
         """
         key = (rows, at, aval)
         if key in self._kept:

@@ -1,8 +1,8 @@
-"""Which inputs each value of a trace depends on: sparsity detected, never asked of the user.
+"""Sparsity detection: which inputs each value of a trace depends on.
 
 A pattern is a sparse matrix of ones, one row for each element of a value and one column for each
-element of the inputs. Patterns hold for every run of the same equations: they use the values of
-index arrays, which are part of a plan's key, and of nothing else.
+element of the inputs. Patterns hold for every run of the same equations: the only values that they
+depend on are those of index arrays, which are part of a plan's key.
 """
 
 from math import prod
@@ -24,11 +24,11 @@ from .colouring import Csr
 
 
 class Dense(Exception):
-    """The pattern is so full that compression cannot pay."""
+    """The pattern is so dense that compression cannot pay."""
 
 
 def input_patterns(trace: Trace, sizes: list[int]) -> dict[int, Csr]:
-    """The inputs' own patterns: the identity, cut up."""
+    """The inputs' own patterns: slices of the identity."""
     from scipy.sparse import csr_array
 
     n, at, found = sum(sizes), 0, {}
@@ -43,7 +43,7 @@ def input_patterns(trace: Trace, sizes: list[int]) -> dict[int, Csr]:
 def jacobian_pattern(trace: Trace, equations: list[Equation], limit: float) -> Csr:
     """The pattern of all outputs by all inputs, flattened, as a CSR array of ones.
 
-    Raises `Dense` as soon as some value depends on its inputs more fully than `limit`.
+    Raises `Dense` as soon as the density of some value's pattern exceeds `limit`.
     """
     from scipy.sparse import csr_array, vstack
 
@@ -98,7 +98,7 @@ def _propagate(trace: Trace, e: Equation, patterns: dict, n: int) -> list:
 
 
 def _union(patterns: list):
-    """The sum of patterns; each stays a matrix of ones."""
+    """The union of patterns, as a matrix of ones."""
     patterns = [p for p in patterns if p is not None]
     if not patterns:
         return None
@@ -111,7 +111,7 @@ def _union(patterns: list):
 
 
 def _unite_rows(pattern, group: np.ndarray, count: int):
-    """Rows that belong together, united: row i goes into row group[i]."""
+    """The union of the rows in each group: row i goes into row group[i]."""
     from scipy.sparse import csr_array
 
     ones = np.ones(group.size, np.int32)
@@ -133,9 +133,10 @@ def _pointwise(given, in_shapes, shape):
 
 
 def _move_pattern(trace: Trace, e: Equation, given, shape):
-    """The row itself, applied to the places of its elements (0: a constant), tells who goes where.
+    """The pattern of a row that moves elements, from the row applied to element numbers.
 
-    Places are counted over all operands, so that one call serves rows with several of them.
+    Each operand's elements are replaced by their numbers (0: a constant), counted over all
+    operands: the result holds the number of the element that moved to each position.
     """
     from scipy.sparse import csr_array, vstack
 
@@ -162,13 +163,13 @@ def _move_pattern(trace: Trace, e: Equation, given, shape):
 
 
 def _shape(trace: Trace, e: Equation, k: int) -> tuple[int, ...]:
-    """The shape of an operand, as the program sees it."""
+    """The shape of an operand at the level of the trace."""
     i = e.inputs[k]
     return () if i.__class__ is Literal else trace.avals[i].shape
 
 
 def _indices(value) -> np.ndarray:
-    """An index array; those that differ over a batch or from call to call have no one pattern."""
+    """An index array; `Dense` is raised for one that differs over a batch or between calls."""
     raw = value._data if value.__class__ in TENSORS else value
     raw = raw.known if raw.__class__ is Staged else raw
     if raw is None or isinstance(raw, Box):
@@ -186,7 +187,10 @@ def _carries(e: Equation) -> list[bool]:
 
 
 def _sum_pattern(trace: Trace, e: Equation, given, shape):
-    """The transpose, applied to the places of the results, tells where each element is added."""
+    """The pattern of a row that adds elements up, from its transpose applied to element numbers.
+
+    The transpose maps the numbers of the results to the elements that are added into them.
+    """
     rule = e.op.rule
     assert isinstance(rule, LinearRule) and rule.transpose[0] is not None
     values = operands(trace, e)
@@ -205,13 +209,13 @@ def _named_axes(batch: Along, static) -> tuple[int, ...]:
 
 
 def _number_fibres(shape, axes) -> tuple[np.ndarray, int]:
-    """For each element the number of its fibre along the axes, and how many fibres there are."""
+    """For each element the number of its fibre along the axes, and the number of fibres."""
     kept = tuple(1 if a in axes else s for a, s in enumerate(shape))
     return np.broadcast_to(_places(kept), shape).ravel(), prod(kept)
 
 
 def _along(pattern, in_shape, axes, shape):
-    """Each element of a fibre along the axes, or the fibre's one result, depends on all of it."""
+    """The pattern of a row along axes: each result of a fibre depends on the whole fibre."""
     if pattern is None:
         return None
     group, count = _number_fibres(in_shape, axes)
@@ -222,7 +226,7 @@ def _along(pattern, in_shape, axes, shape):
 
 
 def _stack_pattern(given, in_shapes, core, shape):
-    """Each element depends on all elements of the operands' matrices at its place in the stack."""
+    """The pattern of a row on stacked matrices: each result depends on its whole matrices."""
     stacks = [s[: len(s) - c] for s, c in zip(in_shapes, core, strict=True)]
     stack = np.broadcast_shapes(*stacks)
     per = prod(shape[len(stack) :])
@@ -236,7 +240,7 @@ def _stack_pattern(given, in_shapes, core, shape):
 
 
 def _contract_pattern(e: Equation, given, in_shapes, shape):
-    """Sums of products: labels that the result lacks are united over, the others broadcast."""
+    """The pattern of a contraction: union over the labels that are summed, broadcast the others."""
     labels, out = _labels(e, in_shapes, shape)
     sizes = {}
     for ls, s in zip([*labels, out], [*in_shapes, shape], strict=True):
@@ -255,7 +259,7 @@ def _contract_pattern(e: Equation, given, in_shapes, shape):
 
 
 def _at_labels(places, kept, labels, shape) -> np.ndarray:
-    """The places, an array over `kept`, read at every element of an array over `labels`."""
+    """`places`, an array over the labels `kept`, broadcast to an array over `labels`, flat."""
     index = np.indices(shape, sparse=True)
     at = []
     for label, size in zip(kept, places.shape, strict=True):

@@ -52,7 +52,7 @@ def star_colouring(pattern: Csr) -> Colouring:
 
 
 def _check_symmetric(lines: SparseRows, shape: tuple[int, int]) -> None:
-    mirrored = lines.transposed() if shape[0] == shape[1] else None
+    mirrored = lines.transpose() if shape[0] == shape[1] else None
     if mirrored is None or not (
         np.array_equal(mirrored.indptr, lines.indptr)
         and np.array_equal(mirrored.indices, lines.indices)
@@ -64,7 +64,7 @@ def _check_symmetric(lines: SparseRows, shape: tuple[int, int]) -> None:
 
 
 def _fewest(lines: SparseRows, off_diagonal: np.ndarray) -> np.ndarray:
-    """The colouring with the fewest colours of some tries; 0 where a row has no entry."""
+    """The colouring with the fewest colours of several orders; 0 where a row has no entry."""
     graph = lines.where(off_diagonal)
     occupied = np.flatnonzero(lines.counts)
     if graph.indices.size == occupied.size * (occupied.size - 1):  # complete
@@ -88,8 +88,8 @@ def _attempts(graph: SparseRows, vertices: np.ndarray):
 def first_fit(graph: SparseRows, order: np.ndarray) -> np.ndarray[Any, Any]:
     """Each vertex in turn gets the smallest colour that closes no path of two colours.
 
-    Of each vertex we keep, as sets: the colours around it, those around it twice (it is the hub
-    of a star of spokes of that colour), and the colours of the hubs it is a spoke of.
+    For each vertex three sets are kept: the colours around it, those around it twice (it is the hub
+    of a star with spokes of that colour), and the colours of the hubs that it is a spoke of.
     """
     neighbours = graph.lists
     colour_of, around, twice, hubs = ([0] * graph.width for _ in range(4))

@@ -26,7 +26,7 @@ from .seeds import Seeds
 
 @dataclass(frozen=True)
 class Structure:
-    """What the equations of a trace alone determine: which carry a derivative, and the memory."""
+    """Facts that depend on a trace's equations alone: which carry a derivative, and the memory."""
 
     active: tuple[int, ...]
     bytes_per_seed: int
@@ -50,8 +50,8 @@ class Sweeper:
             return [self.trace.equations[k] for k in self.structure.active]
         return active(self.trace, self.trace.inputs)
 
-    def structured(self) -> "Structure":
-        """What the next trace of the same equations need not find out again."""
+    def extract_structure(self) -> "Structure":
+        """The structure, for further traces of the same equations."""
         index = {id(e): k for k, e in enumerate(self.trace.equations)}
         return Structure(tuple(index[id(e)] for e in self.equations), self.bytes_per_seed)
 
@@ -61,7 +61,7 @@ class Sweeper:
 
     @cached_property
     def bytes_per_seed(self) -> int:
-        """An upper bound of what one more seed needs: everything that carries a derivative."""
+        """An upper bound on the memory for one more seed: every value that carries a derivative."""
         if self.structure is not None:
             return self.structure.bytes_per_seed
         avals = [self.trace.avals[i] for e in self.equations for i in e.outputs]
@@ -70,7 +70,7 @@ class Sweeper:
 
     @property
     def chunk(self) -> int:
-        """How many seeds go through at once within the memory limit."""
+        """The number of seeds that one chunk can hold within the memory limit."""
         return max(1, self.memory_limit // self.bytes_per_seed)
 
     def size(self, values: Any) -> int:
@@ -79,7 +79,7 @@ class Sweeper:
     def forward(self, seeds: Seeds, starts: Any, ends: Any) -> Tensor:
         """J·s for each seed s, from the values `starts` to `ends`, both flattened.
 
-        The starts are independent variables, also where one is computed from another.
+        The starts are independent variables, even if one is computed from another.
         """
         return self._sweep_chunks(seeds, starts, ends, self._forward_once)
 
@@ -121,7 +121,7 @@ class Sweeper:
         return frozenset(starts if whole else ())
 
     def _boxes(self, tag: float, seeds: Seeds, rows, starts) -> dict:
-        """The seeds of each start as a batch; those that are all zero are left out."""
+        """The seeds of each start as a batch; starts with zero seeds only are left out."""
         boxes, at = {}, 0
         for i in starts:
             aval = self.trace.avals[i]
@@ -162,10 +162,10 @@ def dense_reverse(s: Sweeper, seeds: Seeds) -> Tensor:
 def through_cut(s: Sweeper, cut: list[int], seeds: Seeds) -> Tensor:
     """The whole Jacobian as a product at a cut: forward sweeps after it, reverse ones before.
 
-    Every way from inputs to outputs meets the cut C, so the outputs are a function y(C) of its
-    values as independent variables, and C is a function of the inputs: J = ∂y/∂C · dC/dx. That
-    holds where values of C depend on each other, too: the first factor keeps the others fixed,
-    the second goes through them.
+    Every path from inputs to outputs goes through the cut C, so the outputs are a function y(C) of
+    its values as independent variables, and C is a function of the inputs: J = ∂y/∂C · dC/dx. That
+    also holds if values of C depend on each other: the first factor keeps the others fixed, the
+    second goes through them.
     """
     after = s.forward(seeds, cut, s.trace.outputs)
     before = s.reverse(seeds, cut, s.trace.inputs)

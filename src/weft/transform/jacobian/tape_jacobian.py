@@ -1,4 +1,4 @@
-"""Jacobians of what a tape has recorded: reverse, forward by transposition, or cut in two."""
+"""Jacobians over a recorded graph: reverse, forward by double transposition, or through a cut."""
 
 from math import prod
 
@@ -16,13 +16,13 @@ from ...core.value import wrap
 from ...ops.batching import spread
 from ..modes.batch import Batch
 from ..modes.dual import to_tensor
-from ..modes.paths import Vertex, reaching
+from ..modes.paths import Vertex, nodes_reaching
 from ..modes.reverse import sweep
 from .cut import ENDLESS, minimum_cut
 from .scheduling import SchedulerConfig
 
 
-def swept(
+def sweep_jacobian(
     config: SchedulerConfig, target: Vertex, end: Vertex, like: Tensor, record: bool
 ) -> Tensor:
     """∂target/∂end as a matrix, in the mode that the configuration allows and the sizes suggest."""
@@ -47,9 +47,9 @@ def _refuse_complex(target: Vertex, end: Vertex) -> None:
 
 
 def reverse_sweeps(starts: list[Vertex], end: Vertex, like: Tensor, record: bool) -> Tensor:
-    """∂starts/∂end, one row for each element of the starts, by cotangents all at once.
+    """∂starts/∂end, one row for each element of the starts, by a batch of cotangents.
 
-    They are total derivatives: a start that is computed from another goes on through it.
+    They are total derivatives: cotangents continue through a start that another depends on.
     """
     count = sum(prod(n.shape) for n in starts)
     tag, at, seeds = next(tags), 0, {}
@@ -60,7 +60,7 @@ def reverse_sweeps(starts: list[Vertex], end: Vertex, like: Tensor, record: bool
         at += size
         data = asarray(block, dtype=canonical(n.dtype), device=like.device)
         seeds[n] = Batch(tag, reshape(data, (count, *n.shape))._data, count)
-    useful, _ = reaching(seeds, {end})
+    useful, _ = nodes_reaching(seeds, {end})
     start = {n: wrap(g) if record else g for n, g in seeds.items() if n in useful}
     if not start:
         return zeros((count, prod(end.shape)), dtype=canonical(end.dtype), device=like.device)
@@ -85,7 +85,7 @@ def forward_sweeps(target: Vertex, ends: list[Vertex], like: Tensor, record: boo
     """
     u = zeros(tuple(target.shape), dtype=like.dtype, device=like.device)
     u._node = leaf = Leaf(tuple(target.shape), u._data.dtype, None, False)
-    useful, _ = reaching([target], set(ends))
+    useful, _ = nodes_reaching([target], set(ends))
     found = {}
     if target in useful:
         found = sweep(
@@ -99,7 +99,7 @@ def forward_sweeps(target: Vertex, ends: list[Vertex], like: Tensor, record: boo
 
 
 def _flat(c: Tensor | None, n: Vertex, like: Tensor) -> Tensor:
-    """The cotangent of a node as a line; zeros where none has come."""
+    """The cotangent of a node, flattened; zeros if it has none."""
     if c is None:
         return zeros((prod(n.shape),), dtype=canonical(n.dtype), device=like.device)
     return reshape(c, (-1,))
@@ -109,14 +109,14 @@ def mixed_sweeps(
     target: Vertex, cut: list[Vertex], end: Vertex, like: Tensor, record: bool
 ) -> Tensor:
     """∂target/∂end through a cut: forward after it, reverse before it, as `sweeps.through_cut`."""
-    if not cut:  # no way leads from the end to the target
+    if not cut:  # there is no path from the end to the target
         return zeros((prod(target.shape), prod(end.shape)), dtype=like.dtype, device=like.device)
     return forward_sweeps(target, cut, like, record) @ reverse_sweeps(cut, end, like, record)
 
 
 def narrowest(target: Vertex, end: Vertex) -> list[Vertex]:
     """The nodes of a smallest cut between two nodes of a recorded graph."""
-    useful, _ = reaching([target], {end})
+    useful, _ = nodes_reaching([target], {end})
     if target not in useful:
         return []
     sizes = {n: _size(n) for n in useful}
@@ -131,9 +131,9 @@ def narrowest(target: Vertex, end: Vertex) -> list[Vertex]:
 
 
 def _size(n: Vertex) -> int:
-    """The elements of a node, endless for what is never cut.
+    """The number of elements of a node; huge for a node that must not be cut.
 
-    That is a complex one, which real seeds do not span, and one of several outputs, each of which
+    That is a complex one, which real seeds do not span, and one with several outputs, each of which
     has a node of its own.
     """
     several = n.shape and isinstance(n.shape[0], tuple)

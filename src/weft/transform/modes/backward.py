@@ -11,12 +11,12 @@ from ...core import dtypes
 from ...core.backends import BACKENDS
 from ...core.box import nodes_below
 from ...core.dispatch import above
-from ...core.node import Extra, Leaf, Node, Severed
+from ...core.node import Leaf, Node, NodeExtra, Severed
 from ...core.origin import origin
 from ...core.settings import SettingsBlock, changed, current
 from ...core.value import TENSORS, wrap
 from .gradient_map import GradientMap
-from .paths import not_recorded
+from .paths import not_recorded_error
 from .reverse import sweep
 
 if TYPE_CHECKING:
@@ -55,25 +55,25 @@ def backward(
     """
     node = self._node
     if node is None or node.__class__ is Severed:
-        raise no_graph(self)
+        raise no_graph_error(self)
     seed = seed_for(self, grad)
     start = {node: seed if create_graph else seed._data}
     retain = retain_graph or create_graph
     reached = sweep(start, record=create_graph, retain=retain, on_node=_visit_recorded)
-    return _hand_out(reached, seed, create_graph)
+    return _deliver(reached, seed, create_graph)
 
 
 def _visit_recorded(node, g):
-    """`visit`, in a pass to all leaves: refuses what a severed gradient went into."""
+    """`visit` in a pass to all leaves; refuses a node that was computed from a severed gradient."""
     if node.extra.severed is not None:
-        raise not_recorded(node.extra.severed, node)
+        raise not_recorded_error(node.extra.severed, node)
     return visit(node, g)
 
 
-def no_graph(x: Tensor) -> errors.GradientError:
-    """Why x cannot be differentiated."""
+def no_graph_error(x: Tensor) -> errors.GradientError:
+    """The error that says why x cannot be differentiated."""
     if x._node.__class__ is Severed:
-        return not_recorded(x._node)
+        return not_recorded_error(x._node)
     if not dtypes.is_inexact(x.dtype):
         return errors.NotDifferentiable(
             f"backward(): a tensor of dtype {x.dtype} has no derivative; compute the loss in "
@@ -122,8 +122,8 @@ def seed_for(x: Tensor, grad: Any) -> Tensor:
     return grad if grad.dtype == x.dtype else grad.to(x.dtype)
 
 
-def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
-    """The map, and the same gradients added to the leaves' `.grad`."""
+def _deliver(reached: dict, seed, create_graph: bool) -> GradientMap:
+    """Make the gradient map, and add the same gradients to the leaves' `.grad`."""
     call = origin()
     mark = None if create_graph else Severed(call, (), _REMEDY)
     xp = BACKENDS[seed._data.__class__]
@@ -138,10 +138,10 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
                     leaf.add(g)
                 continue
             raw = g._data if create_graph else g
-            # Two tensors share the memory: a writer must copy first. The seed stays the user's.
+            # The map and `.grad` share frozen memory: a writer must copy. The seed's is the user's.
             own = BACKENDS[raw.__class__]
             raw = raw if raw.__class__ is own.array_type else own.whole(raw)
-            # Of a leaf on another backend it cannot be told whether it shares the seed's memory.
+            # On another backend it is unknown whether the seed's memory is shared.
             shared = own is not xp or own.owner(raw) == seeded
             raw = own.freeze(own.copy(raw) if shared else raw)
             made = g._node if create_graph else mark
@@ -156,10 +156,10 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
 
 
 def visit(node: Any, g: Array) -> Array:
-    """Run a node's gradient hooks, and keep its gradient if that was asked for.
+    """Run a node's gradient hooks, and store its gradient if it has `retain_grad`.
 
-    Other paths may share the memory of g: hooks see it frozen, what they give and what is
-    kept is copied. What no hook has changed is returned as the same object.
+    Other paths may share the memory of g: hooks get it frozen; what they return and what is
+    retained is copied. If no hook changes g, the same object is returned.
     """
     if not (node.extra.hooks or node.extra.retains):
         return g
@@ -179,7 +179,7 @@ def visit(node: Any, g: Array) -> Array:
 
 
 def _severed_at(node) -> Severed:
-    """The mark of what hooks see of a pass that is not recorded."""
+    """The mark of the gradients that hooks get in a pass that is not recorded."""
     made = origin() if node.__class__ is Leaf else (node.code, node.lasti)
     return Severed(made, None, "record that pass, by create_graph=True or a persistent tape")
 
@@ -251,14 +251,14 @@ def retain_grad(self: Tensor) -> None:
         _extra_of(self, "retain_grad").retains = True
 
 
-def _extra_of(x, what: str) -> Extra:
+def _extra_of(x, what: str) -> NodeExtra:
     node = x._node
     if node.__class__ is not Leaf and node.__class__ is not Node:
         raise errors.NoGraph(
             f"{what}(): this tensor does not require a gradient; call it on one that does "
         )
     if node.extra is None:
-        node.extra = Extra()
+        node.extra = NodeExtra()
     return node.extra
 
 

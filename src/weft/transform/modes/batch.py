@@ -1,4 +1,4 @@
-"""Batching: values that stand for a whole batch, one axis that the code does not see."""
+"""Batching: values with a batch axis that the user's function does not see."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from .dual import raw_of
 
 
 class Batch(Box):
-    """A value whose first axis is the batch (`mapped`), or one that is the same for all of it."""
+    """A value whose first axis is the batch (`mapped`), or one that all elements share."""
 
     __slots__ = ("data", "mapped", "size")
     maker = "vmap"
@@ -52,7 +52,7 @@ class Batch(Box):
                     "of a batch cannot be done together; use wf.where, or a Python loop"
                 )
             if not size:
-                infer(op, operands, static)  # a computation on nothing finds no fault
+                infer(op, operands, static)  # a kernel on an empty batch finds no fault
             z = op.batch(call, size, mapped, args, static)
         else:
             z = op.call(call, args, static)
@@ -68,12 +68,12 @@ class Batch(Box):
         return Batch(self.level, value, self.size, mapped=False)
 
     def across(self, data: Raw) -> "Batch":
-        """Other values for the elements of the same batch."""
+        """Other data, with the same batch axis in front, at this level."""
         return Batch(self.level, data, self.size)
 
-    def stopped(self) -> "Batch":
+    def stop_gradient(self) -> "Batch":
         inner = self.data
-        inner = inner.stopped() if isinstance(inner, Box) else raw_of(inner)
+        inner = inner.stop_gradient() if isinstance(inner, Box) else raw_of(inner)
         return Batch(self.level, inner, self.size, self.mapped)
 
     def text(self) -> str:

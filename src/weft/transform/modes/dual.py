@@ -12,8 +12,8 @@ from ...core.box import (
     NUMBERS,
     Box,
     Level,
-    Loose,
-    constant,
+    LooseLevel,
+    constant_error,
     level_of,
     loose_levels,
     raise_to_level,
@@ -62,7 +62,7 @@ class Dual(Box):
             return y
         dy: Any = None if op.outputs == 1 else (None,) * op.outputs
         if moving:
-            # An infinite partial is no warning, as in a reverse sweep.
+            # An infinite partial gives no warning, as in a reverse sweep.
             dy = NAMESPACE.quietly(push, op, y, primals, tuple(tangents), static)
         if op.outputs == 1:
             return cls(level, y, _narrow(dy, y))
@@ -78,9 +78,9 @@ class Dual(Box):
     def beside(self, value: Raw) -> "Dual":
         return Dual(self.level, value, None)
 
-    def stopped(self) -> Raw:
+    def stop_gradient(self) -> Raw:
         primal = self.primal
-        return primal.stopped() if isinstance(primal, Box) else raw_of(primal)
+        return primal.stop_gradient() if isinstance(primal, Box) else raw_of(primal)
 
     def text(self) -> str:
         tangent = "zero" if self.tangent is None else repr(to_tensor(self.tangent))
@@ -90,7 +90,7 @@ class Dual(Box):
         if self.tangent is None or use in GLANCES:
             return
         if use in NUMBERS:
-            raise constant(use, "tangent")
+            raise constant_error(use, "tangent")
         raise errors.InterchangeError(
             f"{use} of a dual tensor would lose its tangent; use x.detach() if that is meant, or "
             "compute with wf's functions"
@@ -105,17 +105,17 @@ def _narrow(t: Raw | None, y: Raw) -> Raw | None:
 
 
 def raw_of(x: Array) -> Raw:
-    """What a tensor holds, without its node; raw values as they are."""
+    """A tensor's raw value, without its node; raw values unchanged."""
     return x.detach()._data if x.__class__ in TENSORS else x
 
 
 def unwrap_if_plain(x: Tensor) -> Raw:
-    """What goes into a box: the raw value, or the tensor itself if its history matters."""
+    """What a box is made of: the raw value, or the tensor itself if it has a node."""
     return x._data if x._node is None else x
 
 
 def to_tensor(value: Array) -> Tensor:
-    """What comes out of a box, as a tensor; NumPy answers 0-d questions with scalars."""
+    """A value from inside a box as a tensor; NumPy's 0-d results are scalars."""
     return value if value.__class__ in TENSORS else wrap(BACKENDS[value.__class__].whole(value))
 
 
@@ -144,7 +144,7 @@ class DualTensor(Tensor):
             tangent = matching_tangent("DualTensor", value, asarray(tangent))
         below = loose_levels(value) | loose_levels(tangent)
         held_tangent = None if tangent is None else unwrap_if_plain(tangent)
-        return wrap(Dual(Loose(below), unwrap_if_plain(value), held_tangent))
+        return wrap(Dual(LooseLevel(below), unwrap_if_plain(value), held_tangent))
 
     @property
     def value(self) -> Tensor:
@@ -153,7 +153,7 @@ class DualTensor(Tensor):
 
     @property
     def tangent(self) -> Tensor:
-        """The derivative that was carried along; zeros where nothing moved."""
+        """The tangent; zeros if there is none."""
         tangent = self._data.tangent
         if tangent is None:
             return tangent_of(self, self._data.level)
@@ -161,7 +161,7 @@ class DualTensor(Tensor):
 
 
 def _beside(part, other) -> Tensor:
-    """One part of a dual, a dual itself if the other part is one."""
+    """One part of a dual, raised to the level of the other part."""
     return to_tensor(raise_to_level(part, [other]) if level_of(part) < level_of(other) else part)
 
 

@@ -1,4 +1,4 @@
-"""Derivatives of functions: `grad`, `vjp`, `jvp` and what is built of them."""
+"""Derivatives of functions: `grad`, `vjp`, `jvp`, and transformations composed of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ...core.settings import changed, current
 from ...core.value import TENSORS, wrap
 from ...ops.structural import alias
 from . import trees
-from .backward import no_graph, visit
+from .backward import no_graph_error, visit
 from .dual import Dual, matching_tangent, primal_of, tangent_of, to_tensor, unwrap_if_plain
-from .paths import within
+from .paths import nodes_between
 from .reverse import sweep
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
-def _fresh(x: Tensor) -> Tensor:
-    """x under a new name that a derivative can be taken with respect to.
+def _fresh_input(x: Tensor) -> Tensor:
+    """A new tensor with the value of x, to differentiate with respect to.
 
-    It is put on the level of the innermost transformation, above which the graph is recorded.
+    It is lifted to the level of the innermost transformation, on which the graph is recorded.
     """
     level = innermost()
     if level is not None and level_of(x) < level.tag:
@@ -60,7 +60,7 @@ def _positions(what: str, argnums, args: tuple) -> tuple[int, ...]:
     return places
 
 
-class _Recorded:
+class _RecordedCall:
     """A function's results, recorded from fresh inputs."""
 
     def __init__(
@@ -72,8 +72,8 @@ class _Recorded:
         leaves, self.rebuild_inputs = trees.arguments(what, chosen, (args, kwargs))
         trees.differentiable(what, leaves)
         with changed(grad=True, enclosed=True):
-            self.inputs = [_fresh(x) for x in leaves]
-            # f may assign into its arguments, which are other nodes then.
+            self.inputs = [_fresh_input(x) for x in leaves]
+            # Taken before the call: if f assigns into its arguments, they get other nodes.
             self.goals = [x._node for x in self.inputs]
             for i, part in zip(picked, self.rebuild_inputs(self.inputs), strict=True):
                 args[i] = part
@@ -84,7 +84,7 @@ class _Recorded:
             self._refuse_levels_above()
 
     def _refuse_levels_above(self) -> None:
-        """Refuse results on a level that the inputs are not on: nodes there do not lead to them."""
+        """Refuse results on a level above the inputs: their nodes do not lead to the inputs."""
         top = max(map(level_of, self.inputs))
         for y in self.outputs:
             if level_of(y) > top:
@@ -98,12 +98,12 @@ class _Recorded:
         start: dict = {}
         for y, g in zip(self.outputs, seeds, strict=True):
             if y._node.__class__ is Severed:
-                raise no_graph(y)
+                raise no_graph_error(y)
             if y._node is not None:
                 start[y._node] = start[y._node] + g if y._node in start else g
         goals = self.goals
-        useful, outside = within(start, set(goals))
-        # Somebody outside may want to differentiate what we give him.
+        useful, outside = nodes_between(start, set(goals))
+        # An enclosing transformation or backward() may differentiate the result.
         tracked = outside or any(g.requires_grad for g in start.values())
         record = current.get().grad and tracked
         start = {n: g if record else g._data for n, g in start.items() if n in useful}
@@ -122,7 +122,7 @@ class _Recorded:
         ]
 
     def values(self):
-        """The function's result as seen from outside."""
+        """The function's result, without the nodes of this recording."""
         return self.rebuild_outputs([self._value(y) for y in self.outputs])
 
     def _value(self, y: Tensor) -> Tensor:
@@ -134,11 +134,11 @@ class _Recorded:
     def is_tracked_outside(self, y: Tensor) -> bool:
         if y._node.__class__ not in (Leaf, Node):
             return True
-        return within([y._node], set(self.goals), refuse=False)[1]
+        return nodes_between([y._node], set(self.goals), refuse=False)[1]
 
 
 def _split_aux(what: str, out, seen: Callable[..., Any]):
-    """(result, aux) of a function with `has_aux`, the tensors of aux as seen from outside."""
+    """(result, aux) of a function with `has_aux`; `seen` is applied to the tensors of aux."""
     if not isinstance(out, tuple) or len(out) != 2:
         raise errors.ArgumentError(f"{what}: with has_aux=True return (result, aux)")
     result, aux = out
@@ -167,7 +167,7 @@ def value_and_grad(
 
     @wraps(f)
     def both(*args: P.args, **kwargs: P.kwargs) -> tuple[Any, Any]:
-        run = _Recorded("grad", f, args, kwargs, _positions("grad", argnums, args), has_aux)
+        run = _RecordedCall("grad", f, args, kwargs, _positions("grad", argnums, args), has_aux)
         loss = _scalar(run)
         value = run.values()
         grads = run.rebuild_inputs(run.pull([ones_like(_lower(loss))], retain=has_aux))
@@ -177,7 +177,7 @@ def value_and_grad(
     return both
 
 
-def _scalar(run: _Recorded) -> Tensor:
+def _scalar(run: _RecordedCall) -> Tensor:
     outputs = run.outputs
     if len(outputs) != 1 or outputs[0].shape != ():
         got = ", ".join(str(y.shape) for y in outputs)
@@ -236,7 +236,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     >>> [g.item() for g in pull(wf.tensor(1.0))]
     [5.0, 2.0]
     """
-    run = _Recorded("vjp", f, primals, {}, tuple(range(len(primals))), has_aux)
+    run = _RecordedCall("vjp", f, primals, {}, tuple(range(len(primals))), has_aux)
     result = run.values()
 
     def pull(cotangents):
@@ -306,7 +306,7 @@ def jvp(
 
 
 def _unpack_duals(out, tag: float, has_aux: bool):
-    """(result, derivative), or with aux: what a function of duals has returned."""
+    """(result, derivative), or with aux a third, from what a function of duals returned."""
     out, aux = _split_aux("jvp", out, lambda a: primal_of(a, tag)) if has_aux else (out, None)
     outputs, put = trees.flatten_result("jvp", out)
     for y in outputs:

@@ -18,8 +18,8 @@ def _key(x) -> int:
     return x.id if type(x) in TENSORS else x
 
 
-def _apart(g):
-    """A gradient for the map alone: changing the one that was given does not change it."""
+def _private_copy(g):
+    """A gradient in memory that only the map writes to: a copy, unless it is frozen."""
     if type(g) not in TENSORS:
         raise errors.DTypeError(f"GradientMap: expected a tensor, got {type(g).__name__}")
     xp = BACKENDS[type(g._data)]
@@ -94,7 +94,7 @@ class GradientMap:
         >>> grads[x].tolist()
         [2.0]
         """
-        self._grads[_key(x)] = _apart(gradient)
+        self._grads[_key(x)] = _private_copy(gradient)
 
     __setitem__ = insert
 
@@ -112,7 +112,7 @@ class GradientMap:
         [5.0]
         """
         have = self._grads.get(_key(x))
-        self._grads[_key(x)] = _apart(gradient) if have is None else have + gradient
+        self._grads[_key(x)] = _private_copy(gradient) if have is None else have + gradient
 
     def add_(self, other: GradientMap) -> GradientMap:
         """Accumulate all of another map.
@@ -143,7 +143,7 @@ class GradientMap:
         return self
 
     def parts(self) -> tuple[list[Any], list[Any], Callable[[list[Any], list[Any]], GradientMap]]:
-        """Ids, gradients, and what makes a map of others: a compiled function returns one so."""
+        """Ids, gradients, and a function that rebuilds a map, for compiled functions."""
 
         def make(ids: list, gradients: list) -> GradientMap:
             return GradientMap(dict(zip(ids, gradients, strict=True)), self._origin)

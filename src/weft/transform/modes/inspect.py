@@ -1,4 +1,4 @@
-"""Looking at recorded graphs: what they hold, where they came from, why a path is broken."""
+"""Inspecting recorded graphs: what they save, where they were recorded, why a path is broken."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MemoryStats:
-    """What live graphs keep for their backward passes, each piece of memory counted once."""
+    """What live graphs save for their backward passes, each piece of memory counted once."""
 
     tensors: int = 0
     bytes: int = 0
@@ -38,7 +38,7 @@ class MemoryStats:
 
 
 def _live_nodes() -> list[Node]:
-    """Every recorded node that some tensor still owns; nothing else keeps a list of them."""
+    """Every live recorded node, from the garbage collector: there is no list of them."""
     return [n for n in gc.get_objects() if type(n) is Node]
 
 
@@ -179,7 +179,7 @@ def _why_unrecorded(loss, x) -> str:
 
 
 def _why_disconnected(nodes: set) -> str:
-    """x is not among the ancestors: show where the graph takes in constants."""
+    """The text for an x that is not among the ancestors: where the graph reads constants."""
     ends = [
         f"  {n.name} (at {n.line}) took argument {i} as a constant"
         for n in sorted((n for n in nodes if n.__class__ is Node), key=lambda n: n.id)

@@ -1,10 +1,11 @@
-"""Masked cotangents: what `where` did not take stays an exact zero through whole compositions.
+"""Masked cotangents: the branch that `where` does not take gets exact zeros, through compositions.
 
-The pull-back of `where` sends a cotangent together with the mask of where it may differ from
-zero. While a cotangent has a mask, products with partials are zero outside of it, whatever the
-partial is there, by `where`: bit for bit what they are without a mask inside, and differentiable
-again, with the same mask. Rows that move elements move the mask too; contractions and whatever
-else mixes elements drop it, and so does a sum with a cotangent that has none.
+The pull-back of `where` sends a cotangent together with a mask of where it may differ from zero.
+While a cotangent has a mask, its products with partials are set to zero outside of the mask by
+`where`, even if the partial is infinite or NaN there. Inside they are bit for bit the unmasked
+ones, and they are differentiable again, with the same mask. Rows that move elements move the mask
+too. Contractions and other rows that mix elements drop it, and so does a sum with an unmasked
+cotangent.
 """
 
 from typing import Any
@@ -45,7 +46,7 @@ def _fit_mask(open, shape):
 
 
 def _part(c, open, parent):
-    """What goes to a parent; a leaf needs no mask."""
+    """A parent's cotangent with its mask; a leaf needs none."""
     return c if parent.__class__ is Leaf else Masked(c, _fit_mask(open, tuple(parent.shape)))
 
 
@@ -55,7 +56,7 @@ _pull_where = pull_linear(where.op.rule)  # type: ignore[arg-type]  # it is Line
 def pull_where(
     parents: Parents, node: Node, g: Array, saved: tuple[Any, ...], open: Array | None = None
 ) -> Any:
-    """The cotangents of both branches, masked by the condition, and by a mask that g has."""
+    """The cotangents of both branches, masked by the condition and by the mask of g."""
     found = _pull_where(parents, node, g, saved)
     taken = saved[1]
     if tuple(taken.shape) != tuple(node.shape):
@@ -68,7 +69,7 @@ def pull_where(
 
 
 def _pull_partials(rule: Partials) -> Pull:
-    """An elementwise row: its products with partials are closed before they are summed."""
+    """The masked pull-back of an elementwise row: products are masked before they are summed."""
     terms = partial_terms(rule)
     bounded = [not callable(d) for d in rule.d]
 
@@ -90,7 +91,7 @@ def _pull_partials(rule: Partials) -> Pull:
 
 
 def _pull_pointwise(plain):
-    """Any other row whose cotangents lie where g does."""
+    """The masked pull-back of another pointwise row: its cotangents have the mask of g."""
 
     def pull(parents, node, g, saved, open):
         found = zip(plain(parents, node, g, saved), parents, strict=True)
@@ -100,7 +101,7 @@ def _pull_pointwise(plain):
 
 
 def _pull_closed(plain):
-    """An elementwise row of one argument that is no product with a partial by its looks."""
+    """The masked pull-back of a pointwise row of one argument with a `Jvp` rule."""
 
     def pull(parents, node, g, saved, open):
         (c,), (p,) = plain(parents, node, g, saved), parents
@@ -112,7 +113,7 @@ def _pull_closed(plain):
 
 
 def _pull_moves(plain):
-    """A row that moves elements: the mask goes the same way, as numbers."""
+    """The masked pull-back of a row that moves elements: the mask is moved too, as numbers."""
 
     def pull(parents, node, g, saved, open):
         found = plain(parents, node, g, saved)
@@ -150,9 +151,9 @@ def masked_pull(op: Op, plain: Pull) -> Pull:
 
 
 def join_mask(masks: dict[Leaf | Node, Array], node: Leaf | Node, c: Array | Masked) -> Array:
-    """A further cotangent of a node, without its mask: the masks of all are joined in `masks`.
+    """A further cotangent of a node, without its mask, which is united with the one in `masks`.
 
-    One without a mask ends it.
+    An unmasked cotangent removes the node's mask.
     """
     have = masks.get(node)
     if c.__class__ is not Masked:
@@ -166,5 +167,5 @@ def join_mask(masks: dict[Leaf | Node, Array], node: Leaf | Node, c: Array | Mas
     return c.g
 
 
-# The mask of a cotangent that is zero because a derivative is: it masks nothing by itself.
+# The mask of a cotangent that is zero because the derivative is: the empty mask of a union.
 BLANK = object()

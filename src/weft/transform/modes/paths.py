@@ -1,4 +1,4 @@
-"""Paths of a recorded graph: which nodes lead to what is asked for, and refusing lost ones."""
+"""Paths of a recorded graph: which nodes lead to the goals, and refusing paths that were lost."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from ... import errors
 from ...core.node import Leaf, Node, Severed
 
-# What a path of a recorded graph leads through: operations' results, and where it ends.
+# A vertex of a recorded graph: an operation's result, or a leaf, where paths end.
 Vertex = Leaf | Node
 
 
-def reaching(starts: Iterable[Any], goals: set[Vertex]) -> tuple[set[Vertex], set[Leaf]]:
-    """The nodes on some path from `starts` to `goals`, and all leaves that were met.
+def nodes_reaching(starts: Iterable[Any], goals: set[Vertex]) -> tuple[set[Vertex], set[Leaf]]:
+    """The nodes on some path from `starts` to `goals`, and all leaves behind `starts`.
 
-    Refuses what lost a path to a goal with a gradient's graph.
+    Refuses a node that a severed gradient went into, if that depends on a goal.
     """
     found, seen, leaves = set(goals), set(), set()
     stack = [(n, False) for n in starts]
@@ -35,15 +35,15 @@ def reaching(starts: Iterable[Any], goals: set[Vertex]) -> tuple[set[Vertex], se
     return found, leaves
 
 
-def within(
+def nodes_between(
     starts: Iterable[Any], goals: set[Vertex], refuse: bool = True
 ) -> tuple[set[Vertex], bool]:
-    """The nodes on some path from `starts` to `goals`, and whether anybody else's value is met.
+    """The nodes on some path from `starts` to `goals`, and whether other tracked values are read.
 
-    Refuses what lost a path to a goal with a gradient's graph, if it is to `refuse`.
+    With `refuse`, refuses a node that a severed gradient went into, if that depends on a goal.
 
-    What is older than all goals cannot lead to them and is not walked: it is somebody else's. A
-    newer leaf that nobody asked for is left over from a derivative that was taken on the way.
+    Nodes older than all goals cannot lead to them and are not walked: they are tracked outside. A
+    newer leaf that is neither requested nor watched is left over from an inner derivative.
     """
     oldest = max((g.id for g in goals), default=0)  # ids decrease: the greater is the older
     found, seen, outside = set(goals), set(), False
@@ -72,10 +72,10 @@ def _refuse_severed(node: Node, goals: set[Vertex]) -> None:
     """Refuse derivatives by goals that a severed gradient in the node's arguments depends on."""
     mark = node.extra.severed if node.extra is not None else None
     if mark is not None and any(map(mark.concerns, goals)):
-        raise not_recorded(mark, node)
+        raise not_recorded_error(mark, node)
 
 
-def not_recorded(mark: Severed, node: Node | None = None) -> errors.GradientNotRecorded:
+def not_recorded_error(mark: Severed, node: Node | None = None) -> errors.GradientNotRecorded:
     """The error for differentiating what was computed from a severed gradient."""
     what = "this value" if node is None else f"the argument of {node.name} (at {node.line})"
     return errors.GradientNotRecorded(

@@ -20,10 +20,10 @@ from ...ops.elementwise import where
 from ...ops.slicing import slice_
 from . import rules
 from .masks import BLANK, Masked, join_mask, masked_pull, pull_where
-from .paths import Vertex, freed_error, reaching
+from .paths import Vertex, freed_error, nodes_reaching
 from .rules import Patch, Picked, zero_cotangent
 
-# Cotangents that are no arrays.
+# The classes of cotangents that are not arrays.
 _PARTS = frozenset((Patch, Picked, Masked))
 
 
@@ -32,7 +32,7 @@ def _pull_for(op: Op):
 
 
 def _narrowing(pull):
-    """A pull-back from several outputs, each of which has its dtype."""
+    """A pull-back from several outputs whose cotangents are cast to their parents' dtypes."""
 
     def narrowed(parents, node, g, saved):
         found = zip(pull(parents, node, g, saved), parents, strict=True)
@@ -59,8 +59,8 @@ def _pull_by(op: Op):
 
 
 # `PULLS[op](parents, node, g, saved)`: one cotangent or None for each parent. `parents` has None
-# where no cotangent is wanted; `saved` is (y, *args) with None where the rule does not look, as raw
-# arrays in a plain backward pass and as tensors in a recorded one.
+# where no cotangent is wanted; `saved` is (y, *args) with None for what the rule does not read: raw
+# arrays in a plain backward pass, tensors in a recorded one.
 PULLS: ByRow[rules.Pull] = ByRow(_pull_for)
 
 
@@ -68,7 +68,7 @@ def _masked_pull_for(op: Op):
     return masked_pull(op, PULLS[op])
 
 
-# `MASKED_PULLS[op](parents, node, g, saved, open)`: for a g that is zero outside of a mask.
+# `MASKED_PULLS[op](parents, node, g, saved, open)`: the same for g that is zero outside of `open`.
 MASKED_PULLS: ByRow[rules.Pull] = ByRow(_masked_pull_for)
 
 
@@ -86,9 +86,9 @@ def sweep(
 
     record   the sweep itself is recorded: cotangents are tensors, rules are differentiable
     retain   keep the graph for another sweep
-    useful   the nodes on a path to what is wanted; None: all
+    useful   the nodes on a path to a goal; None: all nodes
     goals    nodes whose cotangent is wanted although they are no leaves
-    on_node  called as (node, g) -> g where a node has hooks or keeps its gradient
+    on_node  called as (node, g) -> g where a node has hooks or retains its gradient
     beyond   whether cotangents are carried on from goals; if not, goals are independent variables
     """
     if not seeds:
@@ -102,12 +102,12 @@ def sweep(
 
 
 def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dict:  # noqa: C901
-    """The loop: newest node first, so that each node is met after all that used its value."""
+    """The loop: newest node first, so that each node comes after all nodes that used its value."""
     anomaly = current.get().anomaly
     plain = not (record or anomaly or goals or useful is not None)
     asked = record, useful, goals, on_node, beyond, anomaly
     reached: dict = {}
-    owned: set = set()  # nodes whose cotangent is in memory of the sweep's own
+    owned: set = set()  # nodes whose cotangent is in memory that the sweep may write to
     heap: list = []
     following = masks = None  # masks by node, once there are any
     for node in pending.copy():
@@ -118,7 +118,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
         else:
             heappush(heap, (node.id, node))
     while following is not None or heap:
-        # A chain never touches the heap: its next node is at hand.
+        # In a chain the next node is `following`; the heap is not touched.
         if following is None:
             node = heappop(heap)[1]
         elif heap and heap[0][0] < following.id:
@@ -141,7 +141,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
             raise
         if node.dtype is bfloat16 and not record:
             cotangents = [_narrow(c, p) for c, p in zip(cotangents, parents, strict=True)]
-        for p, c in zip(parents, cotangents):  # noqa: B905  (as many; asking takes as long again)
+        for p, c in zip(parents, cotangents):  # noqa: B905  (equal lengths; strict= would double the time)
             if p is None:
                 continue
             found = reached if p.__class__ is Leaf else pending
@@ -175,13 +175,13 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
 
 
 def _pull(node: Node, g, open, reached, record, useful, goals, on_node, beyond, anomaly):
-    """A node's parents and their cotangents, where somebody looks at them on their way.
+    """A node's parents and their cotangents, in general: with hooks, goals, masks and checks.
 
     open  the mask of where g may differ from zero
     """
     if node.extra is not None and on_node is not None:
         had, g = g, on_node(node, g)
-        open = open if g is had else None  # what a hook gives is its own
+        open = open if g is had else None  # a hook's result is not masked
     if node in goals:
         reached[node] = g
         if not beyond:
@@ -200,7 +200,7 @@ def _pull(node: Node, g, open, reached, record, useful, goals, on_node, beyond, 
 
 
 def _add(p, have, c, record: bool, owned: set, masks: dict | None):
-    """The cotangent that p has, with one more."""
+    """The sum of the cotangent that p has and one more."""
     if masks is not None or c.__class__ is Masked:
         c = join_mask(masks or {}, p, c)
     if record or c.__class__ is Picked:
@@ -210,12 +210,12 @@ def _add(p, have, c, record: bool, owned: set, masks: dict | None):
     if p in owned and c.__class__ is have.__class__:
         have += c
         return have
-    owned.add(p)  # from now on the memory is the sweep's own
+    owned.add(p)  # the sum is in new memory, which the sweep may write to
     return have + c
 
 
 def _visit_leaves(reached: dict, on_node) -> dict:
-    """What reached the leaves, as their hooks leave it."""
+    """The leaves' cotangents, after their hooks."""
     for leaf in reached:
         if leaf.extra is not None and leaf.__class__ is Leaf:
             reached[leaf] = on_node(leaf, reached[leaf])
@@ -255,7 +255,7 @@ def _narrow(c, p):
 
 
 def _patch_slice(node: Node, have, c: Patch, owned: set):
-    """have with a slice's cotangent added, in the sweep's own memory."""
+    """`have` with a slice's cotangent added, in memory that the sweep may write to."""
     if have.__class__ in HIGHER:
         return have + c.whole(node.shape)
     if node not in owned:
@@ -276,12 +276,12 @@ def _start_slices(node: Node, c: Any, owned: set[Vertex]) -> Any:
 
 
 def _values(node: Node, record: bool) -> tuple[Any, ...]:
-    """What the node saved, unpacked and checked; as tensors on the graph if recording."""
+    """The node's saved values, unpacked and checked; as tensors on the graph if recording."""
     saved = node.saved
     unpack = None if node.extra is None else node.extra.unpack
     if unpack is not None:
         saved = tuple(_unpack(unpack, s) for s in saved)
-    # Replayed values are younger than their nodes: who replays them checks them.
+    # Replayed values are younger than their nodes: the checkpoint checks them.
     if versions.latest < node.id and not getattr(unpack, "replays", False):
         versions.check(node, saved)
     return _box_saved(node, saved) if record else saved
@@ -311,17 +311,17 @@ def _box_saved(node: Node, saved: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _box(value, node):
     if value is None or type(value) in PYTHON_SCALARS or type(value) in TENSORS:
-        return value  # a tensor is from below the level that the node is on: a constant here
+        return value  # a tensor from below the node's level is a constant here
     return wrap(value, node)
 
 
 def _pull_by_transpose(
     parents: rules.Parents, node: Any, g: Array, saved: tuple[Any, ...]
 ) -> list[Array | None]:
-    """The pull-back as the transpose of the push-forward, found by sweeping that.
+    """The pull-back as the transpose of the push-forward, by a reverse sweep through that.
 
-    The push-forward is linear in the tangents, so its pull-back does not depend on where it
-    is taken: zeros serve.
+    The push-forward is linear in the tangents, so its pull-back is the same at all of them: it is
+    taken at zero.
     """
     given = [t for t in (g if isinstance(g, list) else [g]) if t is not None]
     recorded = type(given[0]) in TENSORS
@@ -344,7 +344,7 @@ def _pull_by_transpose(
         ys = tuple(map(_primal, y)) if type(y) is tuple else _primal(y)
         out = node.op.rule.push(tuple(tangents), ys, *primal, *node.static)
         seeds = _seeds(node, out, g, recorded)
-        useful, _ = reaching(seeds, {leaf for leaf in leaves if leaf is not None})
+        useful, _ = nodes_reaching(seeds, {leaf for leaf in leaves if leaf is not None})
         reached = sweep(seeds, record=recorded, retain=recorded, useful=useful)
     return [None if leaf is None else reached.get(leaf) for leaf in leaves]
 

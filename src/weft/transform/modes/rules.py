@@ -33,9 +33,9 @@ class Picked:
 
 
 class Patch:
-    """A cotangent that is zero but for what an index takes: raw arrays only.
+    """A cotangent that is zero outside of a slice: raw arrays only.
 
-    Those of many slices of one array are added up in one, where the slices are.
+    The cotangents of many slices of one array are added up in one array, in place.
     """
 
     __slots__ = ("g", "index")
@@ -94,14 +94,14 @@ def _term(d, strong: bool):
 
 
 def _zeros(g):
-    """An exact zero cotangent, whatever g is."""
+    """An exact zero cotangent like g, even where g is not finite."""
     raw = g._data if type(g) in TENSORS else g
     zeros = BACKENDS[type(raw)].zeros_like(raw)
     return zeros if raw is g else wrap(zeros)
 
 
 def zero_cotangent(p: Leaf | Node, g: Array) -> Array:
-    """The zero cotangent of a parent, like g in kind."""
+    """The zero cotangent of a parent, of the same class as g."""
     given = next(h for h in g if h is not None) if isinstance(g, list) else g
     raw = given._data if type(given) in TENSORS else given
     xp = BACKENDS[type(raw)]
@@ -235,7 +235,7 @@ def _unbroadcast(c, parent):
 
 
 def _stand_ins(node: Any, values):
-    """The arguments, with a parent node (it knows shape and dtype) for what was not kept."""
+    """The arguments, with the parent node (it has a shape and a dtype) for those not saved."""
     return [p if v is None else v for v, p in zip(values, node.parents)]  # noqa: B905
 
 
@@ -324,9 +324,9 @@ def pull_stated(rule: Jvp) -> Pull:
 
 
 def _only_wanted(pull: Pull) -> Pull:
-    """A pull-back of which some cotangents are functions, called only for those who ask.
+    """A pull-back that computes cotangents on demand: those given as functions, if wanted.
 
-    It may also be a function as a whole, of who asks.
+    The rule's result may also be one function of the flags that say which are wanted.
     """
 
     def chosen(parents, node, g, saved):
@@ -379,7 +379,7 @@ def _underivable(what: str) -> errors.NotDifferentiable:
 
 
 def _refuse_left_out(op: Op, derivatives, tangents) -> None:
-    """Refuse a tangent of an argument that the rule gives no derivative by."""
+    """Refuse a tangent of an argument for which the rule states no derivative."""
     if None in derivatives:
         for i, (d, t) in enumerate(zip(derivatives, tangents, strict=True)):
             if d is None and t is not None:
@@ -387,7 +387,7 @@ def _refuse_left_out(op: Op, derivatives, tangents) -> None:
 
 
 def _joint_tangents(rule: LinearRule, args, tangents) -> list:
-    """The tangents, zeros for the absent ones, and index arguments as they are."""
+    """The tangents, zeros for the absent ones, and index arguments unchanged."""
     given = rule.transpose if len(rule.transpose) == len(args) else rule.transpose * len(args)
     return [
         a if transpose is None else _zeros_like(a) if t is None else t

@@ -26,7 +26,7 @@ from .rules import push
 
 
 class TracedTensor(Tensor):
-    """A tensor whose operations are being written down."""
+    """A tensor whose operations are traced."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ install_level(Symbol, TracedTensor)
 
 @dataclass
 class Traced:
-    """A function's program at some arguments, with all intermediate values."""
+    """A function's trace at some arguments, with all intermediate values."""
 
     trace: Trace
     rebuild: trees.Rebuild  # leaves -> the function's result
@@ -57,7 +57,7 @@ class Traced:
 def trace_of(
     what: str, f: Callable[..., Any], leaves: list[Tensor], rebuild: trees.Rebuild
 ) -> Traced:
-    """The program of `f(*rebuild(leaves))`, which is run once, with these values."""
+    """The trace of `f(*rebuild(leaves))`, which is run once, with these values."""
     trace = Trace()
     with Tag(what) as tag:
         level = Level(Symbol, tag, trace=trace)
@@ -82,7 +82,7 @@ def operands(trace: Trace, e: Equation) -> list[Raw]:
 
 
 def result(trace: Trace, e: Equation) -> Any:
-    """What an equation computed, as its row returns it."""
+    """The value of an equation, as its row returns it."""
     return (
         trace.values[e.outputs[0]]
         if e.op.outputs == 1
@@ -91,7 +91,7 @@ def result(trace: Trace, e: Equation) -> Any:
 
 
 def passes_on(e: Equation, moving: list[bool]) -> bool:
-    """Whether a derivative of the operands that move can reach the results."""
+    """Whether a derivative of the operands marked in `moving` can reach the results."""
     rule = e.op.rule
     if isinstance(rule, Partials):
         return any(
@@ -138,9 +138,9 @@ def forward(
 ) -> list[Array | None]:
     """The tangents of the values `wanted` (None: zero), carried through the equations.
 
-    starts  independent variables: a value among them has the tangent that it is given, or none,
-            also where it is computed from others
-    units   values with a batch of tangents that are the unit vectors in order
+    starts  independent variables: a value among them has the tangent given here, or none, even if
+            it is computed from others
+    units   values whose batch of tangents is the unit vectors in order
     """
     tangents, starts = dict(tangents), frozenset(starts)
     last = {i: k for k, e in enumerate(equations) for i in e.inputs if i.__class__ is not Literal}
@@ -151,7 +151,7 @@ def forward(
             moving = tuple([None if i.__class__ is Literal else tangents.get(i) for i in e.inputs])
             if all([t is None for t in moving]) or starts.issuperset(e.outputs):
                 continue
-            dy = _of_units(trace, e, moving, units) if units else None
+            dy = _push_units(trace, e, moving, units) if units else None
             if dy is None:
                 y = result(trace, e)
                 dy = push(e.op, y, operands(trace, e), moving, e.static)
@@ -165,10 +165,10 @@ def forward(
     return [tangents.get(i) for i in wanted]
 
 
-def _of_units(
+def _push_units(
     trace: Trace, e: Equation, moving: tuple[Array, ...], units: frozenset[int]
 ) -> Array | None:
-    """A matrix times all unit vectors is the matrix; None for what is no such product."""
+    """A matrix times all unit vectors, which is the matrix; None for other equations."""
     if e.op.name != "matmul" or units.isdisjoint(e.inputs):
         return None
     place = next(k for k, i in enumerate(e.inputs) if i in units)

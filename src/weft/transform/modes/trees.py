@@ -1,4 +1,4 @@
-"""Nested containers of tensors: taking them apart into leaves and putting them together again."""
+"""Trees (nested containers) of tensors: flattening to leaves and rebuilding."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,9 +15,9 @@ Rebuild = Callable[[list[Any]], Any]  # leaves to a tree
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Rebuild]:
-    """The leaves of a tree, and the function that makes a tree of that structure of new leaves.
+    """The leaves of a tree, and the function that rebuilds a tree of that structure from leaves.
 
-    is_leaf: what else is not taken apart.
+    is_leaf  which further objects are leaves
     """
     if tree.__class__ in TENSORS:
         return [tree], lambda leaves: leaves[0]
@@ -28,15 +28,15 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
 
 
 def tensors(what: str, tree: Any, fix: str = "") -> tuple[list[Tensor], Rebuild]:
-    """The leaves as tensors (numbers and arrays are made tensors), and the way back."""
+    """The leaves as tensors (numbers and arrays are converted), and the rebuild function."""
     leaves, rebuild = flatten(tree)
     return [tensor(what, leaf, fix) for leaf in leaves], rebuild
 
 
 def arguments(what: str, tree: Any, beside: Any = ()) -> tuple[list[Tensor], Rebuild]:
-    """`tensors` of what a derivative is taken by: Python's floats as precise as the data.
+    """`tensors` of the arguments to differentiate by; Python floats get the data's precision.
 
-    They are float64 if some of the leaves are, or of those of the trees beside them.
+    They are float64 if a leaf is, in this tree or in those `beside` it.
     """
     leaves, rebuild = flatten(tree)
     numbers = [leaf.__class__ is float or hasattr(leaf, "staging") for leaf in leaves]
@@ -49,14 +49,14 @@ def arguments(what: str, tree: Any, beside: Any = ()) -> tuple[list[Tensor], Reb
 
 
 def _number(leaf: Any, dtype: np.dtype) -> Tensor:
-    """A float, or a number of each call of a function that is being compiled, as a tensor."""
+    """A float, or a host scalar of a function that is being compiled, as a tensor."""
     if leaf.__class__ is float:
         return asarray(leaf, dtype=dtype)
     return leaf.staging.number(leaf, dtype)
 
 
 def precision(*several: Any) -> np.dtype | None:
-    """The dtype of Python's floats beside trees of arrays; None: the default float."""
+    """The dtype of Python floats beside trees of arrays; None: the default float."""
     for leaf in flatten(list(several))[0]:
         if str(getattr(leaf, "dtype", "")).removeprefix("torch.") in ("float64", "complex128"):
             return dtypes.float64
@@ -67,7 +67,7 @@ def tensor(what: str, leaf: Any, fix: str = "") -> Tensor:
     """A leaf as a tensor."""
     if leaf.__class__ in TENSORS:
         return as_seen_by_trace(leaf)
-    if hasattr(leaf, "staging"):  # a number of each call of a function that is being compiled
+    if hasattr(leaf, "staging"):  # a host scalar of a function that is being compiled
         return leaf.staging.lift_arguments([leaf])[0]
     try:
         return asarray(leaf)
@@ -93,7 +93,7 @@ def refuse_none(what: str, result: Any) -> None:
 
 
 def differentiable(what: str, leaves: Iterable[Tensor]) -> None:
-    """Refuse what cannot be differentiated with respect to."""
+    """Refuse leaves that one cannot differentiate with respect to."""
     for x in leaves:
         if not dtypes.is_inexact(x.dtype):
             raise errors.NotDifferentiable(
@@ -103,7 +103,7 @@ def differentiable(what: str, leaves: Iterable[Tensor]) -> None:
 
 
 def same_structure(what: str, tree: Any, other: Any) -> None:
-    """Refuse two trees that are built differently."""
+    """Refuse two trees of different structure."""
     import optree
 
     one, two = optree.tree_structure(tree), optree.tree_structure(other)

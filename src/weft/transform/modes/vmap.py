@@ -29,7 +29,7 @@ def vmap(f: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0) -> Callable[P, 
               batch), or a tree of these that matches the argument
     out_axes  where the batch axis goes in the results; None: the result does not depend on it
 
-    Nothing is looped over: every operation is done once for the whole batch.
+    There is no loop: every operation runs once, on the whole batch.
 
     >>> import weft as wf
     >>> wf.vmap(wf.grad(lambda x: x**2))(wf.tensor([1.0, 2.0])).tolist()

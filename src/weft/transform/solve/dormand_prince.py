@@ -52,10 +52,10 @@ PROPORTIONAL, INTEGRAL = 0.7 / 5, 0.4 / 5
 
 @dataclass(frozen=True)
 class StepControl:
-    """How accurate the steps have to be.
+    """The tolerances of the steps.
 
-    groups  how many elements of the vector belong together: the error is the largest of the
-            groups' root mean squares, each beside atol + rtol·|y|
+    groups  the sizes of the groups of elements: the error is the largest of the groups' root mean
+            squares, relative to atol + rtol·|y|
     whole   the first attempt is one step for the whole span
     """
 
@@ -77,7 +77,7 @@ class OdeStep:
     slopes: list[Tensor]
 
     def within(self, part: Any) -> Tensor:
-        """The solution where a part of the step has been made: a number or a tensor."""
+        """The solution inside the step, at the fraction `part` of its length."""
         weights = [self.h * w for w in dense_weights(part)]
         if isinstance(part, float):
             return _sum([self.y, *self.slopes], [1.0, *weights])
@@ -103,7 +103,7 @@ def _sum(values: list, weights) -> Tensor:
 
 
 def times_of(ts: Tensor) -> list[float]:
-    """The times as numbers, which the steps are chosen by."""
+    """The times as numbers, from which the steps are chosen."""
     raw = as_numpy(ground(read(ts)))
     if raw.shape != ts.shape:
         raise errors.BatchingError(
@@ -124,13 +124,13 @@ def integrate(
     control: StepControl,
     watch: Callable[..., Any] | None = None,
 ) -> Tensor:
-    """The solution of dy/dt = field(y, t) at the times ts, y0 being that at the first: a matrix.
+    """The solution of dy/dt = field(y, t) at the times ts, as a matrix; y0 is that at the first.
 
     Written with operations, so that the accepted steps are differentiated as they are; their
-    lengths are plain numbers, and so constants. `watch(y, t, slope)` sees every step's end.
+    lengths are plain numbers, and so constants. `watch(y, t, slope)` is called at each step's end.
     """
     if current.get().staging is not None:
-        from . import staged_ode  # which builds on this module
+        from . import staged_ode  # it imports this module
 
         return staged_ode.integrate(field, y0, ts, control)
     times = times_of(ts)
@@ -154,23 +154,23 @@ def integrate(
     return stack(found, 0)
 
 
-def chosen_steps(
+def choose_steps(
     field: Callable[..., Any], y0: Tensor, ts: Tensor, control: StepControl
 ) -> list[tuple[float, float]]:
-    """Where the steps of a solution begin, as offsets from the first time, and their lengths."""
+    """(offset from the first time, length) of each accepted step of a solution."""
     with changed(grad=False), BACKENDS[np.ndarray].quiet():
         found = _steps(field, y0, ts[0].to(y0.dtype), times_of(ts), control)
         return [(step.at, step.h) for step in found]
 
 
-def made_again(
+def redo_steps(
     field: Callable[..., Any],
     y: Tensor,
     first: Tensor,
     steps: list[tuple[float, float]],
     stride: int,
 ) -> list[tuple[Tensor, Tensor]]:
-    """(y, t) after every so many of these steps, but for the last."""
+    """Make the given steps; returns (y, t) after every `stride` of them, without the last."""
     found, slope = [], None
     with changed(grad=False), BACKENDS[np.ndarray].quiet():
         for k, (at, h) in enumerate(steps[:-1], 1):
@@ -227,7 +227,7 @@ def _attempt(
 
 
 def _error(step: OdeStep, control: StepControl) -> float:
-    """The step's error beside what is allowed; infinity if anything is not finite."""
+    """The step's error relative to the tolerance; infinity if anything is not finite."""
     with changed(grad=False):
         slopes = [k.detach() for k in step.slopes]
         error = _sum(slopes, [step.h * e for e in ERROR])
@@ -252,7 +252,7 @@ def _norm(error: Tensor, sizes: Tensor, control: StepControl) -> float:
 def _first_length(
     field, y: Tensor, first: Tensor, slope: Tensor, span: float, control: StepControl
 ):
-    """A first step, by how fast the solution and its slope change."""
+    """The length of the first step, from how fast the solution and its slope change."""
     with changed(grad=False):
         y, slope = y.detach(), slope.detach()
         size = abs(y)

@@ -172,7 +172,7 @@ def _of(value: Callable[..., Any], args) -> Callable[..., Any]:
 
 
 class _SolverCall:
-    """One call of a solver: the form of the unknown, and what counts as solved."""
+    """One call of a solver: the form of the unknown, and the tolerance."""
 
     def __init__(self, what: str, packing: Packing, tol: float | None):
         self.what, self.packing, self._tol = what, packing, tol
@@ -192,26 +192,26 @@ class _SolverCall:
         f: Callable[..., Any],
         args: tuple,
     ):
-        """The solution as a differentiable function of all that the residual reads."""
+        """The solution, differentiable by all values that the residual reads."""
         constant = _stop_gradients(args)
         x0 = pack([x.detach() for x in self.packing.start], self.packing.dtype)
         with changed(grad=False), BACKENDS[ndarray].quiet():
             if solver is None:
                 x, good, size = solution(x0, constant)
-                x = self._checked(x, good, size)
+                x = self._require_solved(x, good, size)
             else:
                 tree = solver(lambda x: f(x, *constant), self.packing.tree(x0))
                 x = self.packing.vector(_stop_gradients(tree), "the solver's result")
                 if self._tol is not None:
                     size = solvers.size(residual(x, constant).detach())
-                    x = self._checked(x, size <= self._tol, size)
+                    x = self._require_solved(x, size <= self._tol, size)
         traced = trace_of(self.what, lambda x: residual(x, args), [x], lambda leaves: leaves)
         program, found = close_trace(traced, here_only=True)
         problem = Equilibrium(self.what, self._line, program)
         return self.packing.tree(equilibrium([x, *found], problem))
 
-    def _checked(self, x: Tensor, good: Tensor, size: Tensor) -> Tensor:
-        """x, if it is a solution; in a program that is seen at each call."""
+    def _require_solved(self, x: Tensor, good: Tensor, size: Tensor) -> Tensor:
+        """x, if it is a solution; a compiled program checks that at each call, by a guard."""
         if current.get().staging is not None:
             message = (
                 f"{self.what} (called at {self._line}): not solved to the tolerance "
@@ -239,14 +239,14 @@ class _SolverCall:
 
 
 def _stop_gradients(tree):
-    """The same tree with its tensors unconnected."""
+    """The same tree with its tensors detached."""
     leaves, rebuild = trees.flatten(tree)
     return rebuild([x.detach() if x.__class__ in TENSORS else x for x in leaves])
 
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """What defines x: a residual, as a program of x and of all else it reads, is zero."""
+    """The problem that defines x: a residual, a program of x and of all else it reads, is zero."""
 
     what: str
     line: str

@@ -1,7 +1,7 @@
 """`odeint`: solutions of ordinary differential equations, differentiated in either order.
 
-"discrete" differentiates the steps that were made; "adjoint" solves the differential equations
-that the derivatives obey, along the solution, and keeps nothing of the steps for that.
+"discrete" differentiates the accepted steps; "adjoint" solves the differential equations of the
+derivatives along the solution, and saves nothing of the steps for that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..modes.functional import jvp, vjp
 from ..modes.trace import trace_of
 from ..modes.vmap import vmap
 from . import staged_ode
-from .dormand_prince import StepControl, chosen_steps, integrate, made_again
+from .dormand_prince import StepControl, choose_steps, integrate, redo_steps
 from .packing import Packing, numbers, pack, unpack
 from .replay import PureProgram, close_trace
 from .solution import trajectory
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 GRADIENTS = ("discrete", "adjoint")
-ANCHORS = 8  # states that an adjoint keeps at a time, of each depth
+ANCHORS = 8  # states that the adjoint keeps at a time, at each depth of recursion
 
 
 def odeint(
@@ -110,7 +110,7 @@ def _one_of(name: str, value, allowed) -> None:
 
 
 def _times(ts, y: Tensor) -> Tensor:
-    """The times as a tensor where y is; plain numbers are as precise as y is."""
+    """The times as a tensor on y's device; plain numbers get y's precision."""
     ts = asarray(ts, dtype=y.dtype) if isinstance(ts, list | tuple) else asarray(ts)
     ts = ts.to(y.device)
     if ts.ndim != 1 or not ts.shape[0] or dtypes.is_complex(ts.dtype):
@@ -124,7 +124,7 @@ def _times(ts, y: Tensor) -> Tensor:
 def _by_adjoint(
     field: Callable[..., Any], start: Tensor, ts: Tensor, args: tuple, control: StepControl
 ):
-    """The solution as one step of the recorded program: what f reads becomes an argument."""
+    """The solution as one recorded operation; the values that f reads become its arguments."""
     first = ts[0].to(start.dtype)
     traced = trace_of("odeint", lambda y, t: field(y, t, args), [start, first], lambda xs: xs)
     program, others = close_trace(traced)
@@ -133,7 +133,7 @@ def _by_adjoint(
     stopped = rebuild([x.detach() if x.__class__ in TENSORS else x for x in leaves])
 
     def watch(y, t, slope):
-        _same(program(y, t, *constants)[0], slope, t)
+        _refuse_other_operations(program(y, t, *constants)[0], slope, t)
 
     moves = any([may_move(v) or v.__class__ in BOXED for v in (start, ts, *others)])
     with changed(grad=False):
@@ -148,8 +148,8 @@ def _by_adjoint(
     return trajectory([found, start, ts, *others], flow) if moves else found
 
 
-def _same(replayed: Tensor, slope: Tensor, t: Tensor) -> None:
-    """Refuse a function that did something else at a later time: its adjoint is not known."""
+def _refuse_other_operations(replayed: Tensor, slope: Tensor, t: Tensor) -> None:
+    """Refuse a function that did other operations at a later time: the adjoint uses the first."""
     got, had = (as_numpy(ground(x)).astype(float) for x in (replayed, slope))
     allowed = float(finfo(slope.dtype).eps) ** 0.5 * abs(had).max(initial=0.0)
     if got.size == had.size and abs(got - had).max(initial=0.0) <= allowed:
@@ -162,7 +162,7 @@ def _same(replayed: Tensor, slope: Tensor, t: Tensor) -> None:
 
 
 def may_move(x: Array) -> bool:
-    """Whether somebody may ask for the derivative by a value."""
+    """Whether a derivative with respect to a value may be taken."""
     value = x
     while value.__class__ in TENSORS or value.__class__ in BOXES:
         if value.__class__ is Symbol:
@@ -190,27 +190,27 @@ class Variational:
 
     def __call__(self, state: Tensor, t: Tensor, others: list[Tensor]) -> Tensor:
         n, count = state.shape[0] // 2, len(others) - len(self.moving)
-        f, here = _of_some(self.field, t, others[:count], self.moving)
+        f, here = _restrict(self.field, t, others[:count], self.moving)
         tangents = (narrow(state, 0, n, 2 * n), *others[count:])
         return concat(list(jvp(f, (narrow(state, 0, 0, n), *here), tangents)), 0)
 
 
 @dataclass(frozen=True)
 class Adjoint:
-    """(y, a, q)' = (f, −aᵀ∂f/∂y, −aᵀ∂f/∂θ) for the θ that a derivative is asked by."""
+    """(y, a, q)' = (f, −aᵀ∂f/∂y, −aᵀ∂f/∂θ), for the θ to differentiate by."""
 
     field: "AnyField"
     size: int
     picked: tuple[int, ...]
 
     def __call__(self, state: Tensor, t: Tensor, others: list[Tensor]) -> Tensor:
-        f, here = _of_some(self.field, t, others, self.picked)
+        f, here = _restrict(self.field, t, others, self.picked)
         slope, pull = vjp(f, narrow(state, 0, 0, self.size), *here)
         pulled = list(pull(narrow(state, 0, self.size, 2 * self.size)))
         return concat([slope, -pack(pulled, state.dtype)], 0)
 
 
-def _of_some(field, t: Tensor, others: list, which: tuple[int, ...]) -> tuple[Callable, list]:
+def _restrict(field, t: Tensor, others: list, which: tuple[int, ...]) -> tuple[Callable, list]:
     """The field as a function of y and of some of the values it reads, and those values."""
 
     def f(y, *moved):
@@ -222,15 +222,15 @@ def _of_some(field, t: Tensor, others: list, which: tuple[int, ...]) -> tuple[Ca
     return f, [others[k] for k in which]
 
 
-# (y, t, what else it reads) to the slope.
+# (y, t, other values that it reads) -> the slope.
 AnyField = Field | Variational | Adjoint
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What defines the values (ys, y0, ts, *others): ys solves the equation at the times ts.
+    """The problem that defines ys from (y0, ts, *others): ys solves the equation at the times ts.
 
-    wanted  by which of the others a derivative can be asked
+    wanted  which of the others can be differentiated by
     """
 
     field: "AnyField"
@@ -267,34 +267,34 @@ class Flow:
         found = narrow(flow.solve(concat([y0, dy0 / scale], 0), ts, values), 1, n, 2 * n) * scale
         return found if along is None else found + along
 
-    def _carried_back(
-        self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list[Tensor]
-    ) -> Tensor:
+    def _carry_back(self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list[Tensor]) -> Tensor:
         """(a, q) at the first of two times, from those at the second.
 
-        The solution is solved forwards again: backwards, what decays would grow. So the adjoint
-        goes from the end of each step to its beginning, with the solution given at both.
+        The solution is solved forwards again: solved backwards, what decays would grow. The adjoint
+        goes from the end of each step to its beginning, with the solution known at both.
         """
         if current.get().staging is not None:
-            return self._staged_back(flow, ys, ts, aq, others)
+            return self._carry_back_staged(flow, ys, ts, aq, others)
         fixed = [v.detach() for v in others]
 
         def field(y: Tensor, t: Tensor) -> Tensor:
             return self.field(y, t, fixed).detach()
 
-        steps = chosen_steps(field, ys[0].detach(), ts.detach(), self.control)
+        steps = choose_steps(field, ys[0].detach(), ts.detach(), self.control)
         return self._along(flow, field, steps, ts[0].to(ys.dtype).detach(), ys, ts, aq, others)
 
     def _along(self, flow, field, steps: list, first, ys: Tensor, ts: Tensor, aq, others: list):
-        """`_carried_back` along given steps. Of many a few ends are kept at a time; what lies
-        between two of them is done in the same way.
+        """`_carry_back` along given steps.
+
+        Of many steps only `ANCHORS` ends are kept at a time; the steps between two of them are
+        treated in the same way, recursively.
         """
         n, stride = ys.shape[1], -(-len(steps) // ANCHORS)
         if len(steps) > 1:
-            inner = made_again(field, ys[0].detach(), first, steps, stride)
+            inner = redo_steps(field, ys[0].detach(), first, steps, stride)
             states = stack([ys[0].detach(), *[y for y, _ in inner], ys[1].detach()], 0)
             ts = stack([ts[0], *[t.to(ts.dtype) for _, t in inner], ts[1]], 0)
-            del inner  # the states are there twice
+            del inner  # `states` is a copy
             ys = trajectory([states, ys[0], ts, *others], self)
         for i in range(ts.shape[0] - 2, -1, -1):
             ends, here = ys[i : i + 2], ts[i : i + 2]
@@ -306,19 +306,19 @@ class Flow:
                 aq = flow.solve(concat([ends[1], aq], 0), back, others)[1][n:]
         return aq
 
-    def _staged_back(
+    def _carry_back_staged(
         self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list[Tensor]
     ) -> Tensor:
-        """`_carried_back` in a program, where the number of steps is not known.
+        """`_carry_back` while tracing, where the number of steps is not known.
 
-        To be differentiated again, the solution is solved backwards beside the adjoint.
+        If it may be differentiated again, the solution is solved backwards with the adjoint.
         """
         if any([staged_ode.may_move(v) for v in (ys, ts, aq, *others)]):
             end = flow.solve(concat([ys[1], aq], 0), stack([ts[1], ts[0]], 0), others)[1]
             return end[ys.shape[1] :]
         forwards = staged_ode.OdeProblem(lambda y, t: self.field(y, t, others), self.control)
         backwards = staged_ode.OdeProblem(lambda y, t: flow.field(y, t, others), flow.control)
-        return staged_ode.carried_back(forwards, backwards, ys, ts, aq)
+        return staged_ode.carry_back(forwards, backwards, ys, ts, aq)
 
     def pull(self, g: Tensor, ys: Tensor, args: list[Tensor]) -> list[Tensor | None]:
         """The solution of the adjoint equation, backwards from each time to the one before."""
@@ -333,7 +333,7 @@ class Flow:
         flow = flow_of(adjoint, replace(self.control, groups=groups, whole=True), others)
         aq = concat([g[-1], zeros(sum(sizes), dtype=dtype, device=y0.device)], 0)
         for i in range(ts.shape[0] - 1, 0, -1):
-            aq = self._carried_back(flow, ys[i - 1 : i + 1], ts[i - 1 : i + 1], aq, others)
+            aq = self._carry_back(flow, ys[i - 1 : i + 1], ts[i - 1 : i + 1], aq, others)
             aq = concat([narrow(aq, 0, 0, n) + g[i - 1], narrow(aq, 0, n, aq.shape[0])], 0)
         a, q = narrow(aq, 0, 0, n), narrow(aq, 0, n, aq.shape[0])
         by_time = (g * slopes).sum(axis=1)
@@ -359,7 +359,7 @@ def _real(x: Tensor):
 
 
 def _scale(values: list, dtype) -> Tensor:
-    """The largest magnitude, a constant: so that atol means the same for small (co)tangents."""
+    """The largest magnitude, as a constant: atol then means the same for small (co)tangents."""
     largest = zeros((), dtype=dtype, device=values[0].device)
     for x in values:
         if x.size:

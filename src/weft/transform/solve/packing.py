@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def pack(leaves: list[Tensor], dtype: DTypeLike) -> Tensor:
-    """The elements of all leaves in one vector; complex ones as real and imaginary parts."""
+    """The elements of all leaves as one vector; complex ones as real and imaginary parts."""
     parts = []
     for x in leaves:
         for part in (real(x), imag(x)) if dtypes.is_complex(x.dtype) else (x,):
@@ -47,7 +47,7 @@ def unpack(vector: Tensor, avals: list[Aval]) -> list[Tensor]:
 
 
 def numbers(a: Aval) -> int:
-    """How many real numbers a tensor is made of."""
+    """The number of real numbers in a tensor."""
     return prod(a.shape) * (1 + dtypes.is_complex(a.dtype))
 
 
@@ -74,7 +74,7 @@ class Packing:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many elements of the vector belong to each leaf."""
+        """The number of the vector's elements for each leaf."""
         return tuple([numbers(a) for a in self.avals])
 
     def vector(self, tree: Any, name: str) -> Tensor:
@@ -115,7 +115,7 @@ class Packing:
 
 
 def _holds_numbers(tree) -> bool:
-    """Whether nested lists and tuples have nothing but Python's numbers in them, and some."""
+    """Whether nested lists and tuples hold Python numbers only, and at least one."""
     if tree.__class__ in (list, tuple):
         return bool(tree) and all([_holds_numbers(t) for t in tree])
     return tree.__class__ in PYTHON_SCALARS

@@ -1,4 +1,4 @@
-"""Programs: the equations of a trace without its values, to be run again on others."""
+"""Pure programs: the equations of a trace without its values, to be replayed on others."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +16,7 @@ from ..modes.trace import Traced, passes_on
 class PureProgram:
     """A function's equations as a pure function of all that they depend on.
 
-    inputs  the values that it is a function of: the function's own arguments, and behind them
-            everything that it found elsewhere
+    inputs  the indices of its arguments: the function's own, then all values that it captured
 
     No array is part of a program, so two traces of one function give equal programs.
     """
@@ -36,10 +35,10 @@ class PureProgram:
 
 
 def close_trace(traced: Traced, here_only: bool = False) -> tuple[PureProgram, list[Tensor]]:
-    """The program of a trace, and the values that it depends on beside its arguments.
+    """The program of a trace, and the values that it captured.
 
-    here_only  the program will be run where it was traced and nowhere else, for its derivatives:
-               what has none (a stopped value, an index, a mask) is then handed over as a value
+    here_only  the program will be replayed at the traced point only, for its derivatives: values
+               without one (stopped, an index, a mask) are then captured instead of recomputed
     """
     trace = traced.trace
     carries = _carrying(trace) if here_only else None
@@ -56,7 +55,7 @@ def close_trace(traced: Traced, here_only: bool = False) -> tuple[PureProgram, l
 
 
 def _carrying(trace: Trace) -> set[int]:
-    """The values that have a derivative by the inputs or by a constant."""
+    """The values that carry a derivative with respect to the inputs or a constant."""
     reached = set(trace.inputs) | {i for i, v in trace.constants.items() if inexact(v)}
     for e in trace.equations:
         moving = [i.__class__ is not Literal and i in reached for i in e.inputs]

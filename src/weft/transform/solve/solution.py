@@ -1,12 +1,12 @@
-"""Rows of values that a solver has found: their derivative is that of what defines them.
+"""Rows for values that a solver found: their derivative is that of the problem they solve.
 
-A problem is the rows' static parameter. It has `push` and, for the row that states one, `pull`:
+The problem is the row's static parameter. It has `push` and, for the row that states one, `pull`:
 
     push(tangents, y, args) -> the tangent of y; absent tangents are None
     pull(g, y, args) -> a cotangent or None for each argument
 
-where y is the value itself and args[0] the value as it was found, a constant. Both are written
-with operations on tensors, at y, so that they are differentiated in their turn for higher orders.
+where y is the value itself and args[0] the value as the solver found it, a constant. Both are
+written with operations on tensors, at y, so that they can be differentiated for higher orders.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from ..modes.vmap import vmap
 
 @dataclass(frozen=True)
 class Vmapped:
-    """A problem for each element of a batch, which is axis 0 of the arguments that are mapped."""
+    """One problem for each element of a batch, which is axis 0 of the mapped arguments."""
 
     problem: Any
     mapped: tuple[bool, ...]
@@ -76,10 +76,10 @@ def _release(values) -> list:
 
 
 def _at_level(given):
-    """Settings under which the highest level of the values is that of the innermost transformation.
+    """Settings in which the innermost transformation is the highest level among the values.
 
-    Those that started later have no part in a rule; a sweep's batch of seeds is not among those
-    that are running.
+    Transformations that started later have no part in a rule. The level of a sweep's batch of seeds
+    is not among the running ones, and is added.
     """
     top = max([v for v in given if v is not None], key=level_of)
     levels = [at for at in current.get().levels if at.tag <= level_of(top)]
@@ -91,7 +91,7 @@ def _at_level(given):
 
 
 def _like(given, out):
-    """A tensor if there was one among what was given, else what it holds."""
+    """The tensor `out`, or its raw value if there is no tensor among `given`."""
     return out if any([type(v) in TENSORS for v in given]) else unwrap_if_plain(out)
 
 
@@ -102,9 +102,10 @@ def _batch(call, size, mapped, args, static):
 
 
 def _row(name: str, rule: Jvp):
-    """These rows are not in the table: their value is their first argument, whatever the others
-    are, so that finite differences, with which the table's rows are tested, do not see that the
-    value would have been another one. What solves the problem is tested along with the row.
+    """A row that is not in the table.
+
+    Its value is its first argument, whatever the others are. So the finite differences that test
+    the table's rows would see no derivative by the others. It is tested together with the solvers.
     """
     op = Op(
         name,
@@ -119,11 +120,11 @@ def _row(name: str, rule: Jvp):
 
 
 def _stage(operands: list, static: tuple):
-    """In a program that is being written down there is nothing to do for the value."""
+    """The value in a trace: the first argument itself, without an equation."""
     found, boxes = operands[0], [x for x in operands if getattr(x, "staged", False)]
     return found if any([x is found for x in boxes]) else boxes[0].beside(found)
 
 
-# (arguments, problem): the pull-back of the one is the transpose of its push-forward.
+# (arguments, problem) -> value. The pull-back of `equilibrium` is its push-forward's transpose.
 equilibrium: Callable[..., Any] = _row("implicit", Jvp(_push))
 trajectory: Callable[..., Any] = _row("odeint", Jvp(_push, _pull))

@@ -1,6 +1,6 @@
 """Iterative solvers on vectors, written with operations: on a batch, every element at once.
 
-What they return is the solution, whether it was reached, and the largest element of the residual.
+They return the solution, whether it was reached, and the largest element of the residual.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ...arrays.types import DTypeLike
 
 SUFFICIENT = 1e-4  # of the decrease that the slope promises (Armijo)
-NOISE = 1e3  # times the rounding of 1 + |value|: a difference that says nothing
+NOISE = 1e3  # times the rounding of 1 + |value|: smaller differences are noise
 SHORTEST = 2.0**-30  # part of a step that is still tried
-GROWTH = 10.0  # of the residual, from which on Anderson's acceleration starts again
+GROWTH = 10.0  # of the residual, at which Anderson's acceleration restarts
 MEMORY = 5  # iterates that Anderson's acceleration combines
 
 Found = tuple[Tensor, Tensor, Tensor]
@@ -55,8 +55,8 @@ def newton(f: Callable, x0: Tensor, tol: float, max_steps: int) -> Found:
 
 
 def _newton_step(slopes: Tensor, r: Tensor) -> Tensor:
-    """−J⁻¹r; where J is singular, on the way or somewhere in a batch, the least squares' step."""
-    if current.get().staging is not None:  # where nobody can catch an error
+    """−J⁻¹r, or the least-squares step if J is singular (for any element of a batch)."""
+    if current.get().staging is not None:  # a traced program cannot catch an error
         regular = slogdet(slopes)[0] != 0
         return cond(regular, lambda: solve(slopes, -r), lambda: pinv(slopes) @ -r)
     try:
@@ -68,7 +68,7 @@ def _newton_step(slopes: Tensor, r: Tensor) -> Tensor:
 def newton_minimum(f: Callable, x0: Tensor, tol: float, max_steps: int) -> Found:
     """A minimum of f by Newton's method with |H|, the Hessian with its eigenvalues made positive.
 
-    So the steps go down wherever they start; they are halved until f decreases by enough.
+    So every step is a direction of descent; it is halved until f decreases by enough.
     """
     both = value_and_grad(f)
 
@@ -92,11 +92,13 @@ def newton_minimum(f: Callable, x0: Tensor, tol: float, max_steps: int) -> Found
 
 
 def _descend(evaluate: Callable, direction: Callable, x0: Tensor, tol: float, max_steps: int):
-    """Steps along directions of descent until a step is small; if none helps, the residual must be.
+    """Steps along directions of descent until a step is small, or no step decreases the value.
 
-    evaluate   x -> what has to decrease, and the residual, which has to vanish
-    direction  (x, residual) -> the whole step, the slope of what has to decrease along it, and
-               whether the step would solve the linear problem
+    In the second case the residual must be small.
+
+    evaluate   x -> the value, which must decrease, and the residual, which must vanish
+    direction  (x, residual) -> the full step, the slope of the value along it, and whether the
+               step solves the linear problem
     """
 
     def stopped(x):
@@ -128,8 +130,8 @@ def _line_search(
 ):
     """The largest of 1, ½, ¼ … of a step that decreases the value, and what it evaluates to.
 
-    0 if none does; a value that is not a number is no decrease. Near a minimum a decrease is lost
-    in rounding: there the residual tells.
+    0 if none does; NaN is no decrease. Near a minimum a decrease is lost in rounding: there the
+    residual decides.
     """
     noise = NOISE * rounding(x.dtype) * (1 + abs(value))
 
@@ -152,7 +154,7 @@ def anderson(g: Callable, x0: Tensor, tol: float, max_steps: int) -> Found:
     """A fixed point of g by iteration, accelerated by Anderson's mixing of the last iterates.
 
     The next iterate is Σ αᵢ g(xᵢ), where the αᵢ add up to one and make Σ αᵢ (g(xᵢ) − xᵢ) least.
-    Where that made the residual much larger, it starts again with g(x).
+    If that makes the residual much larger, it restarts with g(x).
     """
 
     def evaluate(x):
@@ -185,7 +187,7 @@ def anderson(g: Callable, x0: Tensor, tol: float, max_steps: int) -> Found:
 
 
 def mixing_weights(rs: Tensor) -> Tensor:
-    """The weights, adding up to one, with which rows add up to the least vector."""
+    """The weights, with sum one, for which the weighted sum of the rows is least."""
     products = rs @ rs.T
     largest = products.max()
     scaled = products / where(largest > 0, largest, 1.0)
@@ -203,5 +205,5 @@ def size(x: Tensor) -> Tensor:
 
 
 def rounding(dtype: DTypeLike) -> float:
-    """How far apart the numbers of a dtype are near one."""
+    """The spacing of a dtype's numbers near one."""
     return float(finfo(dtype).eps)

@@ -1,8 +1,8 @@
 """`odeint` in a function that is being compiled: the steps of `dormand_prince` as native loops.
 
-How many steps there are is known only when the program runs. So a first loop chooses them, without
-derivatives, as eager mode does; where somebody may differentiate, a second one makes the accepted
-steps again, with their lengths as constants.
+The number of steps is known only when the program runs. So a first loop chooses the steps, without
+derivatives, as eager mode does. If a derivative may be taken, a second loop repeats the accepted
+steps, with their lengths as constants.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from .dormand_prince import (
 
 
 def integrate(field: Callable, y0: Tensor, ts: Tensor, control: StepControl) -> Tensor:
-    """The solution of dy/dt = field(y, t) at the times ts, y0 being that at the first: a matrix."""
+    """The solution of dy/dt = field(y, t) at the times ts, as a matrix; y0 is that at the first."""
     first = ts[0].to(y0.dtype)
     offsets = ts.to(dtypes.float64)
     offsets = offsets - offsets[0]
@@ -48,15 +48,15 @@ def integrate(field: Callable, y0: Tensor, ts: Tensor, control: StepControl) -> 
         def still(y: Tensor, t: Tensor) -> Tensor:
             return field(y, t).detach()
 
-        chosen = _Chosen(still, start, begun, first.detach(), offsets.detach(), control)
+        chosen = _StepChoice(still, start, begun, first.detach(), offsets.detach(), control)
         count, lengths, found = chosen.run()
     if not moves:
         return found
-    return _made_again(field, y0, slope, first, offsets, count, lengths, control)
+    return _redo_steps(field, y0, slope, first, offsets, count, lengths, control)
 
 
 def may_move(x: Tensor) -> bool:
-    """Whether a derivative of it may be asked for."""
+    """Whether a derivative with respect to x may be taken."""
     return x._node is not None or (x._data.__class__ in BOXES and not x._data.staged)
 
 
@@ -65,7 +65,7 @@ def _guard(x: Tensor, flag: Tensor, message: str, error) -> Tensor:
 
 
 def _check_start(y: Tensor, slope: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """The start and its slope, if the times are in order and the slope is finite."""
+    """The start and its slope, guarded: the times must be in order and the slope finite."""
     rises = offsets[1:] - offsets[:-1]
     ordered = ((rises >= 0).all() | (rises <= 0).all()) & (abs(offsets) < inf).all()
     message = "odeint: ts must be finite, and either increase or decrease"
@@ -76,7 +76,7 @@ def _check_start(y: Tensor, slope: Tensor, offsets: Tensor) -> tuple[Tensor, Ten
 
 
 def _attempt(field: Callable, y: Tensor, first: Tensor, slope: Tensor, at, h) -> list[Tensor]:
-    """The slopes of all stages, then where the step ends."""
+    """The slopes of all stages, then the state at the step's end."""
     slopes, end, length = [slope], y, h.to(y.dtype)
     for node, weights in zip(NODES[1:], STAGES[1:], strict=True):
         end = y + length * _combine(slopes, weights)
@@ -90,13 +90,13 @@ def _combine(values: list[Tensor], weights) -> Tensor:
 
 
 def _within(y: Tensor, slopes: list[Tensor], h: Tensor, part: Tensor) -> Tensor:
-    """The solution where parts of a step have been made, a line for each."""
+    """The solution inside a step, one row for each fraction in `part`."""
     weights = stack(dense_weights(part.to(y.dtype)), 1)
     return y + h.to(y.dtype) * (weights @ stack(slopes, 0))
 
 
 def _place_solution(found: Tensor, reached, part: Tensor, here: Callable) -> tuple[Tensor, Tensor]:
-    """The solution at the times that a step has come to, and whether they were reached."""
+    """The solution at the times that a step covers, and which times have been reached."""
     now = (part <= 1) & ~reached
 
     def filled(found):
@@ -105,15 +105,15 @@ def _place_solution(found: Tensor, reached, part: Tensor, here: Callable) -> tup
     return cond(now.any(), filled, lambda found: found, found), reached | now
 
 
-class _Chosen:
-    """The loop that finds the steps."""
+class _StepChoice:
+    """The loop that chooses the steps."""
 
     def __init__(self, field: Callable, y, slope, first, offsets, control: StepControl):
         self.field, self.first, self.offsets, self.control = field, first, offsets, control
         self.span, self.y, self.slope = offsets[-1], y, slope
 
     def run(self) -> tuple[Tensor, Tensor, Tensor]:
-        """How many steps there are, their lengths, and the solution."""
+        """The number of steps, their lengths, and the solution."""
         y, most = self.y, self.control.max_steps
         none, one = _number(0.0), _number(1e-4)
         reached = self.offsets == 0
@@ -151,7 +151,7 @@ class _Chosen:
         return count, end["lengths"], found
 
     def _step(self, c: dict) -> dict:
-        """One attempt, and what comes of it."""
+        """One attempt, accepted or rejected."""
         left = self.span - c["at"]
         last = abs(c["h"]) >= abs(left) * (1 - 1e-9)
         h = where(last, left, c["h"])
@@ -190,7 +190,7 @@ class _Chosen:
         return made | {"accepted": error <= 1, "tiny": tiny, "tries": c["tries"] + 1}
 
     def _first_length(self) -> Tensor:
-        """A first step, by how fast the solution and its slope change."""
+        """The length of the first step, from how fast the solution and its slope change."""
         y, slope, reach = self.y, self.slope, abs(self.span)
         way, size = where(self.span < 0, -1.0, 1.0).to(dtypes.float64), abs(y)
         value, change = (_norm(x, size, self.control) for x in (y, slope))
@@ -219,7 +219,7 @@ def _norm(error: Tensor, sizes: Tensor, control: StepControl) -> Tensor:
     return where((abs(ratio) < inf).all(), worst**0.5, inf)
 
 
-def _made_again(
+def _redo_steps(
     field: Callable, y: Tensor, slope: Tensor, first, offsets, count, lengths, control: StepControl
 ) -> Tensor:
     """The solution by steps of these lengths, to be differentiated."""
@@ -258,32 +258,32 @@ def _made_again(
 
 @dataclass(frozen=True)
 class OdeProblem:
-    """A right-hand side (y, t) and how accurately it is to be solved."""
+    """A right-hand side (y, t) and the tolerances for solving it."""
 
     field: Callable
     control: StepControl
 
 
-def carried_back(
+def carry_back(
     forwards: OdeProblem, backwards: OdeProblem, ys: Tensor, ts: Tensor, aq: Tensor
 ) -> Tensor:
-    """What solves `backwards` beside y, at the first of two times, from what it is at the second.
+    """The solution of `backwards` beside y at the first of two times, from that at the second.
 
-    y is solved forwards again: backwards, what decays would grow. Of N steps about √N ends are
-    kept; those between two of them are made again.
+    y is solved forwards again: solved backwards, what decays would grow. Of N steps about √N ends
+    are kept; the steps between two of them are repeated.
     """
     first, field = ts[0].to(ys.dtype), forwards.field
     span = ts[1].to(dtypes.float64) - ts[0].to(dtypes.float64)
     offsets = stack([_number(0.0), span], 0)
     start, slope = _check_start(ys[0], field(ys[0], first), offsets)
-    chosen = _Chosen(field, start, slope, first, offsets, forwards.control)
+    chosen = _StepChoice(field, start, slope, first, offsets, forwards.control)
     count, lengths, _ = chosen.run()
     room = isqrt(forwards.control.max_steps) + 1
     stride = maximum((count + (room - 1)) // room, 1)
     begins, times = _begins(field, start, first, _number(0.0), lengths, (0, count), stride, room)
 
     def between(c: dict) -> dict:
-        """From the end of some steps to the beginning of the first of them."""
+        """From the end of a segment of steps to its beginning."""
         k = c["k"]
         some = (k * stride, minimum((k + 1) * stride, count))
         inner, at = _begins(field, begins[k], first, times[k], lengths, some, 1, room)
@@ -296,7 +296,7 @@ def carried_back(
 
 
 def _stepwise(problem: OdeProblem, ts: Tensor, begins, times, count, end: dict) -> Tensor:
-    """What solves the problem beside y, from step to step backwards."""
+    """The solution of the problem beside y, backwards from step to step."""
     n, origin = begins.shape[1], ts[0].to(dtypes.float64)
 
     def step(c: dict) -> dict:
@@ -311,7 +311,7 @@ def _stepwise(problem: OdeProblem, ts: Tensor, begins, times, count, end: dict) 
 
 
 def _begins(field, y, first, at, lengths, some: tuple, stride, room: int) -> tuple[Tensor, Tensor]:
-    """The solution where every so many of some steps begin, and when that is."""
+    """The solution at the beginning of every `stride`-th of some steps, and the times."""
 
     def step(c: dict) -> dict:
         k, h = c["k"], lengths[c["k"] + some[0]]

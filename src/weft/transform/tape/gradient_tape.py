@@ -14,7 +14,7 @@ from ...core.settings import changed, current, exactly
 from ...core.value import TENSORS, wrap
 from ..jacobian.scheduling import SchedulerConfig
 from ..modes.backward import seed_for, visit
-from ..modes.paths import not_recorded, reaching
+from ..modes.paths import nodes_reaching, not_recorded_error
 from ..modes.reverse import sweep
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class GradientTape:
 
     def _jacobian(self, target, source, config: SchedulerConfig):
         from ..jacobian.tape_jacobian import (
-            swept,  # with the planner's modules, which few programs need
+            sweep_jacobian,  # with the planner's modules, which few programs need
         )
 
         self._refuse_if_consumed("jacobian")
@@ -283,11 +283,11 @@ class GradientTape:
             raise errors.MissingGradient(
                 "jacobian: the target was not computed from the source while the tape watched it"
             )
-        _, leaves = reaching([start], {end})
+        _, leaves = nodes_reaching([start], {end})
         self._refuse_without_block("jacobian")
         with self._repeatably(), exactly():
             record = self._records(leaves)
-            matrix = swept(config, start, end, target.detach(), record)
+            matrix = sweep_jacobian(config, start, end, target.detach(), record)
         if not self._persistent:
             self._consumed_at = origin()
         matrix = matrix.reshape((*target.shape, *source.shape))
@@ -322,7 +322,7 @@ class GradientTape:
         _refuse_from_below(targets, wanted)
         if not seeds or not wanted:
             return [None] * len(sources)
-        useful, leaves = reaching(seeds, wanted)
+        useful, leaves = nodes_reaching(seeds, wanted)
         record = self._records(leaves)
         start = {n: g if record else g._data for n, g in seeds.items() if n in useful}
         reached = sweep(
@@ -333,7 +333,7 @@ class GradientTape:
         return _detach([reached.get(n) for n in goals], leaves | wanted)
 
     def _records(self, leaves) -> bool:
-        """Whether somebody else may still want to differentiate the gradient."""
+        """Whether an enclosing derivative or another tape may differentiate the gradient."""
         around = current.get()
         if self._persistent or around.enclosed or any(tape is not self for tape in around.tapes):
             return True
@@ -348,18 +348,18 @@ class GradientTape:
         return node if node.__class__ in (Leaf, Node) else None
 
     def _target_node(self, target):
-        """What a target was computed by last; a watched tensor may be one, also after the block."""
+        """The node of a target; for a watched tensor its leaf, also after the block."""
         node = self._leaf_of(target) if target._node is None else target._node
         return node if node.__class__ in (Leaf, Node) else None
 
     def _leaf_of(self, tensor) -> Leaf | None:
         """The leaf that a watched tensor has on this tape."""
         watched, leaf = self._leaves.get(id(tensor), (None, None))
-        # An address may have been used before.
+        # The id may have belonged to a tensor that has died.
         return leaf if watched is not None and watched() is tensor else None
 
     def _repeatably(self):
-        """A block in which the tape's `DeterministicConfig` is at work, if it has one."""
+        """A block under the tape's `DeterministicConfig`, if it has one."""
         if self._determinism is None:
             return nullcontext()
         from ...arrays.determinism import applied
@@ -382,7 +382,7 @@ class GradientTape:
 
 
 def _at_work(config):
-    """A `DeterministicConfig` with its random streams."""
+    """The active form of a `DeterministicConfig`, with its random streams."""
     if config is None:
         return None
     from ...arrays.determinism import begin
@@ -405,20 +405,20 @@ def _list_targets(targets) -> list:
 
 
 def _refuse_severed(targets, sources: set) -> None:
-    """Refuse targets that lost their path to a source with a gradient's graph."""
+    """Refuse targets that were computed from a severed gradient which depends on a source."""
     for t in targets:
         if t._node.__class__ is Severed and any(map(t._node.concerns, sources)):
-            raise not_recorded(t._node)
+            raise not_recorded_error(t._node)
 
 
 def _refuse_from_below(targets, sources: set) -> None:
-    """Refuse a source that is not on the level where a target was computed from it.
+    """Refuse a source that is below the level at which a target was computed from it.
 
-    To that level it is a constant; None would say that it has no influence at all.
+    To that level it is a constant; a gradient of None would say that it has no influence.
     """
     for t in targets:
         below = nodes_below(t)
-        if not reaching(below, sources)[0].isdisjoint(below):
+        if not nodes_reaching(below, sources)[0].isdisjoint(below):
             raise errors.GradientError(
                 "gradient: inside vmap or jvp, the gradient by a tensor that is none of the "
                 "function's arguments; use wf.grad there, with that tensor as an argument"
@@ -438,19 +438,19 @@ def _seeds(targets, nodes, output_gradients, scale: float) -> dict:
             xp = BACKENDS[type(t._data)]
             seed = wrap(xp.full(t.shape, 1, t.dtype, t.device)) if g is None else seed_for(t, g)
             if scale != 1:
-                with xp.quiet():  # it may be too large for a half type
+                with xp.quiet():  # the scale may overflow a half type
                     seed = seed * scale
             seeds[node] = seeds[node] + seed if node in seeds else seed
     return seeds
 
 
 def _severed_mark(of) -> Severed:
-    """The mark of a derivative by a tape that recorded nothing of it."""
+    """The mark of a gradient that a tape computed without recording it."""
     return Severed(origin(), {-n.id for n in of}, _REMEDY)
 
 
 def _detach(raws, of) -> list:
-    """Tensors that share no memory, marked as gradients, by `of`, without a graph."""
+    """Tensors in memory of their own, marked as gradients by `of` without a graph."""
     mark = _severed_mark(of)
     return [None if r is None else wrap(BACKENDS[type(r)].copy(r), mark) for r in raws]
 
