@@ -56,7 +56,7 @@ def test_a_rule_is_run_once_for_each_kind(monkeypatch):
     runs = []
     monkeypatch.setattr(
         Stamps,
-        "_stamped",
+        "_stamp",
         lambda self, *a, stamped=Stamps._stamp: runs.append(a) or stamped(self, *a),
     )
     x = wf.tensor(np.linspace(-1, 1, 7, dtype=np.float32))

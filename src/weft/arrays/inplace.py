@@ -34,7 +34,7 @@ def refuse_levels(args: Any, what: str) -> None:
 
 
 def _is_staged(x) -> bool:
-    """Whether x is a value of a program that is being written down, where memory is a name."""
+    """Whether x is a staged value, which has no memory."""
     raw = x if isinstance(x, Box) else x._data
     return raw.staged
 

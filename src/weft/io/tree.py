@@ -30,7 +30,7 @@ _LARGEST = 10 ** (strict_json.DIGITS - 1)
 
 
 class Flattener:
-    """Collects the arrays of a tree while its skeleton is made."""
+    """Collects the arrays of a tree while building its skeleton."""
 
     def __init__(self, what: str):
         self.what = what
@@ -126,7 +126,7 @@ _SKELETONS = {
 
 
 class Restorer:
-    """Puts a tree together from its skeleton and its arrays, each of which is used once."""
+    """Rebuilds a tree from its skeleton and its arrays, each used once."""
 
     def __init__(self, arrays: dict[str, np.ndarray], device: Device, where: str):
         self.arrays: dict[str, np.ndarray[Any, Any]] = dict(arrays)

@@ -1,11 +1,11 @@
-"""`wf.compile(module)`: the module itself, with calls that run as programs."""
+"""`wf.compile(module)`: a module that shares its state, and whose calls are compiled."""
 
 from functools import lru_cache
 from typing import Any
 
 
 class _Told:
-    """An attribute of the programs, where the module has none of that name itself."""
+    """An attribute that is forwarded to the compiled function, for names the module lacks."""
 
     def __init__(self, name: str):
         self.name = name
@@ -35,7 +35,7 @@ def _call(self, *args, **kwargs):
 
 
 def _reduce(self, protocol: int):
-    """Copies and pickles are of the module, and make programs of their own."""
+    """Copies and pickles are of the module, and compile afresh."""
     return compile_module, (self._programs.__wrapped__, self._programs)
 
 

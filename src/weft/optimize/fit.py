@@ -83,7 +83,7 @@ def curve_fit(
 
 
 class _Data:
-    """What is fitted: x as tensors for the function, y and its deviations as flat arrays."""
+    """The data: x as tensors for the function, y and its deviations as flat arrays."""
 
     def __init__(self, xdata, ydata, sigma):
         # As SciPy reads them: a list or a tuple of predictors is one array.

@@ -12,7 +12,7 @@ from ...core.backends import PYTHON_SCALARS
 from . import threads
 from .types import Raw, Shape
 
-# How many logits are dealt with together: their copy should stay in the cache.
+# Logits of a chunk: their copy should stay in the cache.
 CHUNK = {"numpy": 1 << 16, "torch": 1 << 19, "cuda": 1 << 25}
 
 
@@ -61,7 +61,7 @@ class LogitLines:
         return x if self.xp.dtype_of(x) == self.wide else self.xp.cast(x, self.wide)
 
     def each(self, do: Callable[[slice], None], passes: int) -> None:
-        """Do every chunk; NumPy's threads share them."""
+        """Run every chunk; with NumPy, by the thread pool."""
         kind = "cuda" if self.device.startswith("cuda") else self.xp.name
         step = max(1, CHUNK[kind] // self.n)
         chunks = [slice(k, min(k + step, self.count)) for k in range(0, self.count, step)]
@@ -72,7 +72,7 @@ class LogitLines:
                 do(chunk)
 
     def moved(self, rows: slice, by: Raw) -> Raw:
-        """A chunk of logits less a number for each line, in memory of its own."""
+        """A copy of a chunk of logits, less a number for each line."""
         return self.widen(self.x[rows]) - by[rows, None]
 
     def empty(self) -> Raw:
@@ -105,7 +105,7 @@ def cross_entropy(
 
 
 def _round_with_rest(top: Raw, log: Raw) -> tuple[Raw, Raw]:
-    """top + log as it is rounded, and what that leaves of it."""
+    """top + log rounded, and the rounding error."""
     lse = top + log
     return lse, log - (lse - top)
 
@@ -141,7 +141,7 @@ def cross_entropy_gradient(
 
 
 def soft_cross_entropy(xp: ModuleType, x: Raw, q: Raw, dtype: np.dtype) -> tuple[Raw, Raw, Raw]:
-    """Σ q·(lse - x) for each line, lse and its rest; what q gives no weight adds nothing."""
+    """Σ q·(lse - x) for each line, lse and its rest; terms with q = 0 add exactly 0."""
     it = LogitLines(xp, x, q[..., 0])
     q = it.table(q)
     loss, lse, rest = it.empty(), it.empty(), it.empty()
