@@ -158,7 +158,7 @@ def _writes_in_place(x, value) -> bool:
     if (tracked and current.get().grad) or value._data.__class__ in BOXES:
         return False
     xp = BACKENDS[type(raw)]
-    return sys.getrefcount(raw) <= _ALONE and xp.owns(raw) and not xp.frozen(raw)
+    return sys.getrefcount(raw) <= _ALONE and xp.owns(raw) and not xp.is_frozen(raw)
 
 
 class At:

@@ -79,7 +79,7 @@ def own_memory(x: Any) -> Any:
             "copy_(), or do it outside of the function"
         )
     xp = BACKENDS[type(x._data)]
-    if xp.frozen(x._data):
+    if xp.is_frozen(x._data):
         share.refuse_view(x, "writing into a tensor")
         share.leave(x)
         x._data = xp.copy(x._data)

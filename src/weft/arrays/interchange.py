@@ -45,7 +45,7 @@ def dlpack(
     raw = readable(read(self), "__dlpack__")
     xp = BACKENDS[type(raw)]
     # Consumers like torch ignore read-only flags, and would write into other gradients.
-    apart = xp.frozen(raw) and copy is not False
+    apart = xp.is_frozen(raw) and copy is not False
     raw = xp.copy(raw) if apart else raw
     if self.device == "cpu":
         if raw.dtype.kind == "V":
@@ -99,7 +99,7 @@ def torch_tensor(self: Tensor) -> Any:
     """
     raw = readable(read(self), "torch()")
     xp = BACKENDS[type(raw)]
-    raw = xp.copy(raw) if xp.frozen(raw) else raw
+    raw = xp.copy(raw) if xp.is_frozen(raw) else raw
     if self.device != "cpu":
         return raw
     torch_ = make.namespace_for("torch")

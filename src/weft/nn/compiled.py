@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import Any
 
 
-class _Told:
+class _Forwarded:
     """An attribute that is forwarded to the compiled function, for names the module lacks."""
 
     def __init__(self, name: str):
@@ -14,7 +14,7 @@ class _Told:
         return self if module is None else getattr(module._programs, self.name)
 
 
-_TOLD = ("__wrapped__", "explain", "graph", "kernels", "recompilations", "max_variants")
+_FORWARDED = ("__wrapped__", "explain", "graph", "kernels", "recompilations", "max_variants")
 
 
 def compile_module(module: Any, programs: Any) -> Any:
@@ -42,7 +42,7 @@ def _reduce(self, protocol: int):
 @lru_cache(maxsize=None)
 def _kind(cls: type) -> type:
     """The class of compiled modules of a class."""
-    body: dict[str, Any] = {name: _Told(name) for name in _TOLD if not hasattr(cls, name)}
+    body: dict[str, Any] = {name: _Forwarded(name) for name in _FORWARDED if not hasattr(cls, name)}
     body |= {"__slots__": ("_programs",), "__call__": _call, "__reduce_ex__": _reduce}
     body |= {"__doc__": cls.__doc__, "__module__": cls.__module__, "_uncompiled": cls}
     return type(cls)(cls.__name__, (cls,), body)

@@ -163,5 +163,5 @@ ctc: Caller = general(
     static=True,
     precision="single",
     batch=Stacked((2, 1, 0, 0)),
-    sample=samples("labelled"),
+    sample=samples("label_sequences"),
 )

@@ -85,7 +85,7 @@ complex_: Caller = linear(
     recast=True,
     moves="values",
     batch=pointwise,
-    sample=samples.drawn(reals((-2, 2), (-2, 2)), samples.point([1.0, 2.0], 3.0)),
+    sample=samples.chain(reals((-2, 2), (-2, 2)), samples.point([1.0, 2.0], 3.0)),
 )
 
 

@@ -244,6 +244,6 @@ convolution_biased: Caller = general(
     reads="x w",
     arity=3,
     batch=_biased_batch,
-    sample=samples("biased"),
+    sample=samples("biased_convolutions"),
     **_BIASED,
 )

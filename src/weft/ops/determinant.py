@@ -159,7 +159,7 @@ adjugate_tangent: Caller = lapack(
     shape=lambda a, e: square("adjugate_tangent", a).like(broadcast("det", a.shape, e.shape)),
     push=_adjugate_tangent_push,
     pull=_adjugate_tangent_pull,
-    sample=samples("directed"),
+    sample=samples("matrix_directions"),
 )
 
 

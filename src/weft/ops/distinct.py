@@ -27,12 +27,12 @@ def _unique_shape(x: Aval):
 
 
 unique_values: Caller = row_without_derivative(
-    "unique_values", shape=lambda x: _unique_shape(x)[0], sample=samples("repeated")
+    "unique_values", shape=lambda x: _unique_shape(x)[0], sample=samples("duplicates")
 )
 
 # Values, the index of each one's first occurrence, each element's value by index, and counts.
 unique_all: Caller = row_without_derivative(
-    "unique_all", shape=_unique_shape, outputs=4, sample=samples("repeated")
+    "unique_all", shape=_unique_shape, outputs=4, sample=samples("duplicates")
 )
 
 

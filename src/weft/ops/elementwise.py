@@ -560,7 +560,7 @@ gate: Caller = linear(
     moves="values",
     pulls_mask=True,
     batch=Along(()),
-    sample=samples.gated,
+    sample=samples.gates,
 )
 
 relu: Caller = elementwise(

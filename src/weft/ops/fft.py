@@ -94,7 +94,7 @@ paired: Caller = linear(
     transpose=[lambda g, x, n, axis, factor: paired(g, n, axis, factor)],
     reads="",
     batch=Along((1,)),
-    sample=samples("paired"),
+    sample=samples("frequency_pairs"),
 )
 
 

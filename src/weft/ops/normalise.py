@@ -133,7 +133,7 @@ standardise: Caller = general(
     static=True,
     precision="single",
     batch=Along(),
-    sample=samples("normalised"),
+    sample=samples("normalisations"),
 )
 
 

@@ -128,8 +128,8 @@ def _found_shape(name: str):
     return shape
 
 
-_max_found = _routing_row("max_with_indices", _found_shape("max_with_indices"), 0, samples("found"))
-_min_found = _routing_row("min_with_indices", _found_shape("min_with_indices"), 0, samples("found"))
+_max_found = _routing_row("max_with_indices", _found_shape("max_with_indices"), 0, samples("peaks"))
+_min_found = _routing_row("min_with_indices", _found_shape("min_with_indices"), 0, samples("peaks"))
 
 
 def max_with_indices(x: Array, axis: int, keepdims: bool = False) -> tuple[Array, Array]:

@@ -51,7 +51,7 @@ detach: Caller = private(
     cost="light",
     moves="strides",
     views="always",
-    sample=samples("stopped"),
+    sample=samples("constants"),
 )
 
 copy: Caller = linear(

@@ -342,11 +342,11 @@ def _of_items(what: str, grads, params: list) -> list[HeldGradient]:
                 f"{what}: gradients in a {type(grads).__name__} cannot be replaced; give a list"
             )
         else:
-            held.append(_of_place(grads, i, params))
+            held.append(_read_item(grads, i, params))
     return held
 
 
-def _of_place(grads: list, i: int, params: list) -> HeldGradient:
+def _read_item(grads: list, i: int, params: list) -> HeldGradient:
     """The gradient at index i of a list, which may be the last of a pair or triple."""
     item = grads[i]
     if not isinstance(item, tuple):

@@ -20,7 +20,7 @@ class GroupRecord(NamedTuple):
     ratio: float
 
 
-def as_read(known: list[GroupRecord], groups: Any) -> bool:
+def is_unchanged(known: list[GroupRecord], groups: Any) -> bool:
     """Whether the groups are unchanged since they were last read.
 
     Parameters are compared by identity: tensors compare by their values otherwise.
@@ -63,10 +63,10 @@ def regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
     state |= check_states(optimizer, came, saved, lambda e: order[id(e.group)])
     optimizer._entries = {e.param: e for e in entries}
     optimizer.state, optimizer._pending = state, waiting
-    _settle(optimizer, groups, pairs, settings, ratios)
+    _install(optimizer, groups, pairs, settings, ratios)
 
 
-def _settle(optimizer, groups: list, pairs: list, settings: list, ratios: dict) -> None:
+def _install(optimizer, groups: list, pairs: list, settings: list, ratios: dict) -> None:
     """Install checked groups, new ones with all their settings."""
     rate = optimizer.config.lr
     for group, held, own in zip(groups, pairs, settings, strict=True):

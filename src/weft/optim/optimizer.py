@@ -17,16 +17,16 @@ from ..core.value import TENSORS, as_seen_by_trace, wrap
 from ..transform.modes.backward import enable_grad
 from . import configs, staged, state
 from .configs import Config, checked_number
-from .membership import GroupRecord, as_read, regroup
+from .membership import GroupRecord, is_unchanged, regroup
 from .parameters import (
     Gradients,
     ParameterEntry,
     Params,
     gradient_pairs,
+    graph_of_gradients,
     group_options,
     groups_of,
-    of_graph,
-    of_variables,
+    parameters_of_variables,
     raw_gradient,
 )
 from .walk import Job, walk
@@ -180,7 +180,7 @@ class Optimizer:
 
     def read_groups(self) -> None:
         """Apply changes that were made to `param_groups` by hand."""
-        if not as_read(self._grouped, self.param_groups):
+        if not is_unchanged(self._grouped, self.param_groups):
             regroup(self, self.param_groups)
 
     def entry_of(self, param: "Tensor", name: str | None = None) -> ParameterEntry:
@@ -282,10 +282,10 @@ class Optimizer:
         [0.5]
         """
         listed = [tuple(pair) for pair in pairs]
-        graph = of_graph(listed)
+        graph = graph_of_gradients(listed)
         if graph is not None:
             return graph.update(f"{self._name}.apply_gradients", self.step, listed)
-        self.step(of_variables(listed))
+        self.step(parameters_of_variables(listed))
 
     def _advance(self, pairs: list[tuple[ParameterEntry, Any]]) -> None:
         staging = current.get().staging
@@ -385,7 +385,7 @@ class Optimizer:
             own = self.state.setdefault(entry.key, dict(self.started))
             self._check_slots(entry, slots, own)
             for name, slot in slots.items():
-                own[name] = slot.fitted(own.get(name))
+                own[name] = slot.fit(own.get(name))
             every = tuple([s.every for s in slots.values()])
             entry.fitted = like, slots, (1, 1, *every) if any(k > 1 for k in every) else None
         return entry.fitted[1:]

@@ -166,7 +166,7 @@ def gradient_pairs(optimizer: Any, grads: Any) -> list[tuple[ParameterEntry, Any
     what, entries = f"{type(optimizer).__name__}.step", optimizer.entries()
     if isinstance(grads, list | tuple) and all(isinstance(item, tuple) for item in grads):
         if grads or not entries or optimizer.takes_more:
-            return _of_tuples(what, optimizer, grads)
+            return _read_tuples(what, optimizer, grads)
     if not entries:
         raise errors.ArgumentError(
             f"{what}: there are no parameters yet; give them to the optimizer, or step with "
@@ -183,7 +183,7 @@ def gradient_pairs(optimizer: Any, grads: Any) -> list[tuple[ParameterEntry, Any
     return [(e, g) for e, g in found if g is not None]
 
 
-def _of_tuples(what: str, optimizer, grads) -> list[tuple[ParameterEntry, Any]]:
+def _read_tuples(what: str, optimizer, grads) -> list[tuple[ParameterEntry, Any]]:
     """(parameter, gradient) pairs and (id or name, parameter, gradient) triples."""
     if any(len(item) not in (2, 3) for item in grads):
         raise errors.ArgumentError(
@@ -199,12 +199,12 @@ def _of_tuples(what: str, optimizer, grads) -> list[tuple[ParameterEntry, Any]]:
     return [(e, g) for e, g in found if g is not None]
 
 
-def of_graph(pairs: list[tuple[Any, ...]]) -> Any:
+def graph_of_gradients(pairs: list[tuple[Any, ...]]) -> Any:
     """The graph that computes the gradients of (variable, gradient) pairs; None for tensors."""
     return next((g.graph for _, g in pairs if isinstance(g, Value)), None)
 
 
-def of_variables(pairs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def parameters_of_variables(pairs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """(parameter, gradient) pairs, where variables of a graph are their parameters."""
     return [(p.name, p.parameter, g) if isinstance(p, Variable) else (p, g) for p, g in pairs]
 

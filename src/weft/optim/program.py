@@ -71,7 +71,7 @@ class UpdateProgram:
         results = rule(*[Register(self, i) for i in range(columns)], **hyper)
         self.constants: list[np.ndarray[Any, Any]] = [np.array([n], dtype) for n in self._numbers]
         written = tuple(self._emitted), tuple([r.index for r in results])
-        self._kernel = _compiled(columns, len(self._numbers), dtype, *written)
+        self._kernel = _compile(columns, len(self._numbers), dtype, *written)
 
     def emit(self, row: str, *args: Any) -> Register:
         """Append one operation to the trace."""
@@ -94,7 +94,7 @@ class UpdateProgram:
 
 
 @lru_cache(maxsize=256)
-def _compiled(
+def _compile(
     columns: int,
     numbers: int,
     dtype: np.dtype,

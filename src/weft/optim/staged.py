@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MOVING = ("lr", "lr_scale")  # settings that are read at each call
 
 
-class Together:
+class StepGroup:
     """Parameters of one group with equal step counts, updated together at each call.
 
     At each call `prepare` runs first: it sets `alike`, a guard on equal step counts, and `given`,
@@ -120,7 +120,7 @@ class Together:
                     state[name] = now
 
 
-class Unbegun:
+class DropNew:
     """Drops the states of parameters whose first step was skipped."""
 
     def __init__(self, optimizer: Any, entries: list[ParameterEntry]):
@@ -138,19 +138,19 @@ def advance(optimizer: Any, pairs: list[tuple[ParameterEntry, Any]], staging: An
     """Trace the step of these parameters."""
     slots = staging.kept(optimizer, dict)  # the state after earlier steps of the program
     _depend_on_settings(optimizer, staging)
-    for entries in _equally_far(optimizer, pairs, slots):
+    for entries in _group_by_count(optimizer, pairs, slots):
         ahead = slots.setdefault((entries[0].key, "steps"), 0) + 1
         refuse_second(staging, type(optimizer).__name__, ahead, slots)
         for e in entries:
             slots[e.key, "steps"] = ahead
-        together = Together(optimizer, entries, ahead, staging)
+        together = StepGroup(optimizer, entries, ahead, staging)
         name = staging.name_of(optimizer, type(optimizer).__name__)
         which = f"whether {name} is equally far with the parameters of {entries[0].key!r}"
         together.prepare()
         staging.preparing.append(together.prepare)
         staging.depends(f"{which} (step {ahead} of a call)", partial(getattr, together, "alike"))
         staging.before.append(together.settle)
-        staging.after.append(count_if_taken(staging, together.commit, Unbegun(optimizer, entries)))
+        staging.after.append(count_if_taken(staging, together.commit, DropNew(optimizer, entries)))
         given = _hosts(optimizer, together.given, staging)
         gradients = {e.key: g for e, g in pairs}
         stamps = Stamps(staging)
@@ -229,7 +229,7 @@ def _guard_groups(optimizer, staging) -> None:
     staging.depends(label, partial(getattr, groups, "settings"))
 
 
-def _equally_far(optimizer, pairs, slots) -> list[list[ParameterEntry]]:
+def _group_by_count(optimizer, pairs, slots) -> list[list[ParameterEntry]]:
     """The parameters of a step by group and by the numbers of their state."""
     found: dict[tuple, list[ParameterEntry]] = {}
     for e, _ in pairs:
@@ -249,7 +249,7 @@ def _hosts(optimizer, given: dict[str, Any], staging) -> dict[str, Any]:
 
 
 def _update(
-    together: Together, entry: ParameterEntry, gradient, given: dict, slots: dict, stamps: Stamps
+    together: StepGroup, entry: ParameterEntry, gradient, given: dict, slots: dict, stamps: Stamps
 ) -> None:
     optimizer, p, staging = together.optimizer, entry.param, stamps.staging
     if dtypes.is_complex(p.dtype):
@@ -273,7 +273,7 @@ def _update(
         place.staged = choose_if_taken(staging, made.to(place.entered.aval.dtype), old)._data
 
 
-def _slot(together: Together, entry: ParameterEntry, name: str, value, slots: dict, staging):
+def _slot(together: StepGroup, entry: ParameterEntry, name: str, value, slots: dict, staging):
     """An array of a parameter's state at this point of the program."""
     optimizer = together.optimizer
     if (entry.key, name) not in slots:

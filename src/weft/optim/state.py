@@ -30,7 +30,7 @@ class Slot:
     fill: float = 0.0
     every: int = 1
 
-    def made(self) -> Any:
+    def allocate(self) -> Any:
         """The raw array of a new state; a complex one has the fill in both parts."""
         fill = complex(self.fill, self.fill) if dtypes.is_complex(self.dtype) else self.fill
         if self.device != "cpu":
@@ -39,10 +39,10 @@ class Slot:
         raw.fill(fill)
         return raw
 
-    def fitted(self, raw: Any) -> Any:
+    def fit(self, raw: Any) -> Any:
         """An array that fits: a new one, the one there is, or a copy of it where this is."""
         if raw is None:
-            return self.made()
+            return self.allocate()
         xp = BACKENDS[type(raw)]
         same = xp.device_of(raw) == self.device and xp.dtype_of(raw) == self.dtype
         return raw if same and tuple(raw.shape) == self.shape else take(wrap(raw), self)
@@ -90,7 +90,7 @@ def _dump_entry(optimizer, entry) -> dict[str, Any]:
     slots = optimizer.slots(entry.group, p)
     known = optimizer.slots(entry.group | optimizer.switched_on, p)
     kept = {name: _copy(own[name]) for name in known if name in own}
-    begun = {name: wrap(slot.made()) for name, slot in slots.items() if name not in own}
+    begun = {name: wrap(slot.allocate()) for name, slot in slots.items() if name not in own}
     return {name: own[name] for name in optimizer.started} | kept | begun
 
 
@@ -183,7 +183,7 @@ def take(value: Any, slot: Slot | None) -> Any:
     """A number, or a copy of an array on the slot's device, in its dtype."""
     if slot is None:
         return value.item() if type(value) in TENSORS else value
-    raw = slot.made()  # contiguous, whatever the saved array is
+    raw = slot.allocate()  # contiguous, whatever the saved array is
     source = asarray(value, dtype=slot.dtype, device=slot.device)
     BACKENDS[type(raw)].overwrite(raw, source._data)
     return raw

@@ -69,7 +69,7 @@ class CompiledStepper(Stepper):
     def _apply(self, pairs: Pairs, norm: float) -> None:
         limit = self.clip.norm
         self._programs["update"](1.0 if limit is None or norm <= limit else limit / norm)
-        self.precision.went_on()
+        self.precision.count_step()
 
     def _compute_update(self, factor: float) -> None:
         pairs = self._pairs()

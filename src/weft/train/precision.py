@@ -67,13 +67,13 @@ class Precision:
             self.scaler.step(optimizer)
             self.scaler.update()
 
-    def went_on(self) -> None:
+    def count_step(self) -> None:
         """Update the scale after a step that the compiled program has taken."""
         if self.scaler is not None:
             self.scaler.note_step(skipped=False)
             self.scaler.update()
 
-    def overflowed(self) -> bool:
+    def back_off(self) -> bool:
         """Whether the loss scale may have caused nonfinite gradients; then lowers it."""
         if self.scaler is not None:
             self.scaler.update()

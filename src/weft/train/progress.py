@@ -54,7 +54,7 @@ class Pace:
             return None
         return (perf_counter() - self._began) / done * (trainer.total_steps - trainer.step)
 
-    def said(self, trainer: "Trainer", row: dict[str, float]) -> str:
+    def describe(self, trainer: "Trainer", row: dict[str, float]) -> str:
         """The text for a step: quantities, speed and time left."""
         parts = [f"{name} {number}" for name, number in quantities(row)]
         parts.append(f"{self.speed(trainer)} samples/s")
@@ -91,7 +91,7 @@ class Lines(Callback):
 
     def on_step_end(self, trainer: "Trainer", row: dict[str, float]) -> None:
         if row["step"] % self.every == 0 or row["step"] == trainer.total_steps:
-            self._say(f"{_place(trainer, row)}  {self._pace.said(trainer, row)}")
+            self._say(f"{_place(trainer, row)}  {self._pace.describe(trainer, row)}")
 
     def on_skip(self, trainer: "Trainer", row: dict[str, float]) -> None:
         self._say(f"{_place(trainer, row)}  {_skip(row)}")

@@ -127,7 +127,7 @@ class Stepper:
         with no_grad():
             for buffer, before in zip(self.model.buffers(), buffers, strict=True):
                 copy_(buffer, before)
-        overflow = gradient and self.precision.overflowed()
+        overflow = gradient and self.precision.back_off()
         self._forget_gradients()
         return Outcome(means.result(), norm, count, problem, overflow)
 

@@ -208,7 +208,7 @@ class Results:
             made = whole[..., start : start + shape[-1]]
         return made, spare
 
-    def taken(self, tile: ImageTile) -> np.ndarray:
+    def collect(self, tile: ImageTile) -> np.ndarray:
         """A tile's matrices, filled from the results."""
         made, _ = self.matrices(tile)
         if not self.is_laid or tile.joined > 1:

@@ -191,7 +191,7 @@ def _weigh_tiles(x: Array, y: Array, w: Array, bands: Bands, groups: int) -> Non
 
         def weigh(chunk):
             for tile in chunks[chunk]:
-                seen, rows = columns.lay(tile), results.taken(tile).swapaxes(2, 3)
+                seen, rows = columns.lay(tile), results.collect(tile).swapaxes(2, 3)
                 terms = memory[: len(rows)]
                 for k, matrices in enumerate(seen):
                     np.matmul(matrices, rows, out=terms[:, :, k])

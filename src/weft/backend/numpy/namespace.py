@@ -156,7 +156,7 @@ def frozen_view(x: Array) -> np.ndarray:
     return freeze(np.asarray(x).view())
 
 
-def frozen(x: np.ndarray) -> bool:
+def is_frozen(x: np.ndarray) -> bool:
     return not x.flags.writeable
 
 

@@ -199,7 +199,7 @@ class AttentionProblem:
             xp.fill_where(corner, xp.later(corner, j + first - i), -inf)
         return s
 
-    def kept(self, tile: AttentionTile) -> Raw:
+    def dropout_factors(self, tile: AttentionTile) -> Raw:
         """Which of a tile's weights are kept, as factors 0 and 1/(1 - p)."""
         bits = dropout_bits(self.xp, self.seeds_of(tile), tile.rows, tile.columns, self.p)
         return self.xp.cast(bits, self.wide) * (1 / (1 - self.p))
@@ -216,7 +216,7 @@ class AttentionProblem:
         x = self.xp.full(shape, 0, self.wide, self.device)
         return self.xp.permute(x, (0, 2, 3, 1, 4))
 
-    def shaped(self, x: Raw, heads: int, dtype: np.dtype | None = None) -> Raw:
+    def reshape(self, x: Raw, heads: int, dtype: np.dtype | None = None) -> Raw:
         """A result with its axes as they were given."""
         x = x.reshape((*self.lead, heads, *x.shape[3:]))
         dtype = self.own if dtype is None else dtype
@@ -248,7 +248,7 @@ def attend(
         _attend_tile(it, tile, it.of_queries(out, tile), it.of_queries(lse, tile))
 
     it.each([tile for part in it.parts() for tile in it.tiles(part)], do, 1)
-    return it.shaped(out, it.heads), it.shaped(lse, it.heads, dtype)
+    return it.reshape(out, it.heads), it.reshape(lse, it.heads, dtype)
 
 
 def _attend_tile(it: AttentionProblem, tile: AttentionTile, out: Raw, lse: Raw) -> None:
@@ -265,7 +265,7 @@ def _attend_tile(it: AttentionProblem, tile: AttentionTile, out: Raw, lse: Raw) 
         xp.exp_into(s)
         sums = xp.sum(s, (4,), True)
         if it.p:
-            s *= it.kept(here)
+            s *= it.dropout_factors(here)
         part = xp.matmul(s, it.of_keys(it.v, here))
         if top is None:
             total, mixed = sums, part
@@ -335,7 +335,7 @@ class AttentionBackward(AttentionProblem):
             ds = xp.matmul(g, xp.swapped(v))
             ds *= w
             return w, ds
-        factor = self.kept(tile)
+        factor = self.dropout_factors(tile)
         ds = xp.matmul(g[..., :-1], xp.swapped(v[..., :-1]))
         ds *= factor
         ds += g[..., -1:]
@@ -355,7 +355,7 @@ def attend_gradient(xp: ModuleType, *args: Any) -> tuple[Raw, Raw, Raw]:
     dq = it.zeros(it.heads, it.queries, it.q.shape[-1])
     dk, dv = (it.zeros(it.groups, it.keys, x.shape[-1]) for x in (it.k, it.v))
     it.each(it.parts(), lambda part: _part_gradient(it, part, dq, dk, dv), 3)
-    return it.shaped(dq, it.heads), it.shaped(dk, it.groups), it.shaped(dv, it.groups)
+    return it.reshape(dq, it.heads), it.reshape(dk, it.groups), it.reshape(dv, it.groups)
 
 
 def _part_gradient(

@@ -71,14 +71,14 @@ class LogitLines:
             for chunk in chunks:
                 do(chunk)
 
-    def moved(self, rows: slice, by: Raw) -> Raw:
+    def shift(self, rows: slice, by: Raw) -> Raw:
         """A copy of a chunk of logits, less a number for each line."""
         return self.widen(self.x[rows]) - by[rows, None]
 
     def empty(self) -> Raw:
         return self.xp.empty((self.count,), self.wide, self.device)
 
-    def shaped(self, x: Raw, *last: int, dtype: np.dtype | None = None) -> Raw:
+    def reshape(self, x: Raw, *last: int, dtype: np.dtype | None = None) -> Raw:
         x, dtype = x.reshape((*self.lead, *last)), self.own if dtype is None else dtype
         return x if self.xp.dtype_of(x) == dtype else self.xp.cast(x, dtype)
 
@@ -101,7 +101,7 @@ def cross_entropy(
         lse[rows], rest[rows] = _round_with_rest(top, log)
 
     it.each(do, 4)
-    return it.shaped(loss), it.shaped(lse, dtype=dtype), it.shaped(rest, dtype=dtype)
+    return it.reshape(loss), it.reshape(lse, dtype=dtype), it.reshape(rest, dtype=dtype)
 
 
 def _round_with_rest(top: Raw, log: Raw) -> tuple[Raw, Raw]:
@@ -112,7 +112,7 @@ def _round_with_rest(top: Raw, log: Raw) -> tuple[Raw, Raw]:
 
 def _shares(it: LogitLines, rows: slice, lse: Raw, rest: Raw, weight: Raw) -> Raw:
     """weight·softmax of a chunk, exact zeros where the weight is zero."""
-    part = it.moved(rows, lse)
+    part = it.shift(rows, lse)
     it.xp.exp_into(part)
     part *= (weight[rows] * it.xp.exp(-rest[rows]))[:, None]
     it.xp.clear_lines(part, weight[rows] == 0)
@@ -137,7 +137,7 @@ def cross_entropy_gradient(
         out[rows] = part
 
     it.each(do, 5)
-    return it.shaped(out, it.n)
+    return it.reshape(out, it.n)
 
 
 def soft_cross_entropy(xp: ModuleType, x: Raw, q: Raw, dtype: np.dtype) -> tuple[Raw, Raw, Raw]:
@@ -149,13 +149,13 @@ def soft_cross_entropy(xp: ModuleType, x: Raw, q: Raw, dtype: np.dtype) -> tuple
     def do(rows: slice) -> None:
         top, log = xp.log_denominators(it.widen(it.x[rows]))
         lse[rows], rest[rows] = _round_with_rest(top, log)
-        part, weights = it.moved(rows, lse), it.widen(q[rows])
+        part, weights = it.shift(rows, lse), it.widen(q[rows])
         part -= rest[rows, None]
         part *= weights
         loss[rows] = -xp.sum(xp.zero_where_zero(part, weights), (1,), False)
 
     it.each(do, 8)
-    return it.shaped(loss), it.shaped(lse, dtype=dtype), it.shaped(rest, dtype=dtype)
+    return it.reshape(loss), it.reshape(lse, dtype=dtype), it.reshape(rest, dtype=dtype)
 
 
 def soft_cross_entropy_gradient(
@@ -174,4 +174,4 @@ def soft_cross_entropy_gradient(
         out[rows] = part
 
     it.each(do, 6)
-    return it.shaped(out, it.n)
+    return it.reshape(out, it.n)

@@ -125,7 +125,7 @@ def frozen_view(x: torch.Tensor) -> torch.Tensor:
     return freeze(x.view_as(x))
 
 
-def frozen(x: torch.Tensor) -> bool:
+def is_frozen(x: torch.Tensor) -> bool:
     """Whether x is marked, or a view of what is."""
     return getattr(x, "weft_shared", False) or getattr(x._base, "weft_shared", False)
 
