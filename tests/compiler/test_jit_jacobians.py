@@ -286,7 +286,7 @@ def test_a_compiler_that_fails_is_told_of(at_once, monkeypatch):
     def refuse(*args):
         raise errors.StagingError("no reason at all")
 
-    monkeypatch.setattr(native, "compiled", lambda f: refuse)
+    monkeypatch.setattr(native, "compile_later", lambda f: refuse)
     planned, x = wf.jacobian(lambda x: x**3 + 1), RNG.normal(size=3)
     for _ in range(3):
         check(planned(wf.asarray(x)), np.diag(3 * x**2))

@@ -54,7 +54,7 @@ PLANTED = {
         "softmax:0 solve:1 norm:0 abs:0 std:0 logcumsumexp:0 eigh:0",
     ),
     "factor in the transpose": (
-        m.scale_loss(1 + 1e-9),
+        m.scaled(1 + 1e-9),
         "adjoint",
         "sum:0 matmul:1 cumsum:0 concat:1 einsum:0 take:0",
     ),

@@ -328,7 +328,7 @@ class RNNCell(_RecurrentCell):
         self.nonlinearity: str = one_of("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))
 
     def forward(self, input: ArrayLike, hx: ArrayLike | None = None) -> Tensor:
-        x = self._given(input)
+        x = self._check_input(input)
         step = F.rnn_tanh_cell if self.nonlinearity == "tanh" else F.rnn_relu_cell
         return step(x, self._zeros(x) if hx is None else hx, *self._weights())
 
@@ -361,7 +361,7 @@ class LSTMCell(_RecurrentCell):
     def forward(
         self, input: ArrayLike, hx: tuple[ArrayLike, ArrayLike] | None = None
     ) -> tuple[Tensor, Tensor]:
-        x = self._given(input)
+        x = self._check_input(input)
         state = (self._zeros(x), self._zeros(x)) if hx is None else hx
         return F.lstm_cell(x, state, *self._weights())
 
@@ -391,5 +391,5 @@ class GRUCell(_RecurrentCell):
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
     def forward(self, input: ArrayLike, hx: ArrayLike | None = None) -> Tensor:
-        x = self._given(input)
+        x = self._check_input(input)
         return F.gru_cell(x, self._zeros(x) if hx is None else hx, *self._weights())

@@ -107,7 +107,7 @@ def _divided_pull(g, y, z, h):
 divided: Caller = general(
     "divided",
     arity=2,
-    compute=lambda xp, z, h: xp.divide(z, h, _tie(xp, h, _HERMITIAN)),
+    compute=lambda xp, z, h: xp.divided(z, h, _tie(xp, h, _HERMITIAN)),
     promote=(0, 1),
     shape=lambda z, h: _beside_diagonal("divided", h, z),
     push=_divided_push,

@@ -167,7 +167,7 @@ def test_a_damaged_entry_is_made_anew(folder):
 def test_without_a_cache_nothing_is_looked_for(monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", "")
     assert cache().folder is None
-    monkeypatch.setattr(stored, "_Texts", anew)
+    monkeypatch.setattr(stored, "_GraphTexts", anew)
     schedule, _ = lower(traced(norm, X, Y), {}, CPU)
     assert str(schedule) == str(scheduled(optimised(traced(norm, X, Y))))
 

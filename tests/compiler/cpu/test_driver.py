@@ -10,8 +10,8 @@ def refused(*arguments, **named):
 
 def test_the_driver_takes_the_short_way_and_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "objects"))
-    monkeypatch.setattr(target, "_optimised", refused)
+    monkeypatch.setattr(target, "_optimise", refused)
     make = driver.driver.__wrapped__
     assert set(make().addresses) == set(driver.EXPORTS)
-    monkeypatch.setattr(objects, "compiled", refused)
+    monkeypatch.setattr(objects, "compile_module", refused)
     assert set(make().addresses) == set(driver.EXPORTS)

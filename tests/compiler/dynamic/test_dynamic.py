@@ -268,7 +268,7 @@ def test_random_functions_as_native_code(seed):
 
 
 def _unmasked(patch) -> None:
-    patch.setattr(Lift, "masked", lambda self, x, fill, axes=None: x)
+    patch.setattr(Lift, "mask_padding", lambda self, x, fill, axes=None: x)
 
 
 def _one_too_long(patch) -> None:
@@ -316,7 +316,7 @@ def _ends_of_the_bucket(patch) -> None:
 
 
 def _padding_is_seen(patch) -> None:
-    patch.setattr(products, "_seen", lambda lift, q, k, mask, causal: mask)
+    patch.setattr(products, "_mask_keys", lambda lift, q, k, mask, causal: mask)
 
 
 def _flipped_as_it_is(patch) -> None:
@@ -328,7 +328,7 @@ def _joined_anyhow(patch) -> None:
         made = reshape_spans(spans, old, new)
         return made and tuple([s and Span(1, s.offset, s.factor) for s in made])
 
-    patch.setattr(moves, "joined", anyhow)
+    patch.setattr(moves, "reshape_spans", anyhow)
 
 
 # Faults, with a program that shows each.

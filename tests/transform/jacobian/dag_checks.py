@@ -68,7 +68,7 @@ class Ways:
             self.found[format] = lambda point, J=J: J(*point).toarray()
         for strategy in STRATEGIES:
             self.found[f"tape, {strategy}"] = lambda point, s=strategy: self._taped(point, s)
-        self.found["vmap"] = self._feed_forward(self._jacobian())
+        self.found["vmap"] = self._mapped(self._jacobian())
         self.found["written down"] = self._staged_scale(self._jacobian())
         self.found["compiled"] = self._dense(wf.compile(self._jacobian()))
 

@@ -185,7 +185,7 @@ class AttentionProblem:
     def scores(self, q: Raw, k: Raw, tile: AttentionTile) -> Raw:
         """The scores of a tile for scaled queries, -∞ where masked."""
         xp = self.xp
-        s = xp.matmul(q, xp.swapped(k))
+        s = xp.matmul(q, xp.swap_last(k))
         if self.mask is not None:
             part = self.of_mask(self.mask, tile)
             if dtypes.is_inexact(xp.dtype_of(part)):
@@ -332,11 +332,11 @@ class AttentionBackward(AttentionProblem):
         w = self.scores(q, k, tile)
         xp.exp_into(w)
         if not self.p:
-            ds = xp.matmul(g, xp.swapped(v))
+            ds = xp.matmul(g, xp.swap_last(v))
             ds *= w
             return w, ds
         factor = self.dropout_factors(tile)
-        ds = xp.matmul(g[..., :-1], xp.swapped(v[..., :-1]))
+        ds = xp.matmul(g[..., :-1], xp.swap_last(v[..., :-1]))
         ds *= factor
         ds += g[..., -1:]
         ds *= w
@@ -375,8 +375,8 @@ def _part_gradient(
             here = tile.across(columns)
             w, ds = it.weights(factors, here)
             seen = (..., slice(*columns), slice(None))
-            to_v[seen] += _over_group(xp, xp.matmul(xp.swapped(w), g))
-            to_k[seen] += _over_group(xp, xp.matmul(xp.swapped(ds), q))
+            to_v[seen] += _over_group(xp, xp.matmul(xp.swap_last(w), g))
+            to_k[seen] += _over_group(xp, xp.matmul(xp.swap_last(ds), q))
             change = xp.matmul(ds, it.of_keys(it.k, here))
             to_q = change if to_q is None else to_q + change
         if to_q is not None:

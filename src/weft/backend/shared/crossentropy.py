@@ -94,7 +94,7 @@ def cross_entropy(
     def do(rows: slice) -> None:
         part = it.widen(it.x[rows])
         top, log = xp.log_denominators(part)
-        chosen = (xp.picked(part, classes[rows]) - top) * (1 - smoothing)
+        chosen = (xp.pick_classes(part, classes[rows]) - top) * (1 - smoothing)
         if smoothing:
             chosen += xp.sum(part - top[:, None], (1,), False) * (smoothing / it.n)
         loss[rows] = log - chosen
