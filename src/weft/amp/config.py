@@ -47,7 +47,7 @@ class PrecisionMode(Enum):
             raise errors.ArgumentError(f"{what}: {given!r}, expected one of {names}") from None
 
     def autocast(self, columns: tuple[tuple[str, str], ...] = ()) -> Autocast | None:
-        """What operations go by; in single precision there is nothing to cast."""
+        """The autocast setting of this mode; None in single precision."""
         if self is PrecisionMode.FLOAT32:
             return None
         return Autocast(dtypes.canonical(self.value), columns)
@@ -72,7 +72,7 @@ MADE_OF: dict[str, tuple[str, ...]] = {
 
 
 def rows_named(what: str, names: Sequence[str]) -> list[str]:
-    """The rows, and functions that autocast treats as rows, that some names stand for."""
+    """The rows, and functions that autocast treats as rows, behind public names."""
     if isinstance(names, str):
         raise errors.ArgumentError(f"{what}: {names!r}, expected a list of names")
     known: dict[str, tuple[str, ...]] = {
@@ -141,7 +141,7 @@ class AmpConfig:
 
     @cached_property
     def autocast(self) -> Autocast | None:
-        """What operations go by in the tape's block."""
+        """The autocast setting in the tape's block."""
         if not self.enabled:
             return None
         columns = [(name, HALF) for name in rows_named("autocast_ops", self.autocast_ops)]

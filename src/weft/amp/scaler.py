@@ -29,7 +29,7 @@ _Losses = TypeVar("_Losses", "list[Tensor]", "tuple[Tensor, ...]")
 
 @dataclass
 class _UnscaledGradients:
-    """What was done with some gradients since the last update; kept, as its id is the key."""
+    """Gradients unscaled since the last update; holds their owner, whose id is the key."""
 
     whose: Any
     norm: float
@@ -66,7 +66,7 @@ class GradScaler:
     ([0.5], True, 2.0)
     """
 
-    _walked = ()  # it tells a function that is being compiled by itself what that depends on
+    _walked = ()  # its guards are stated while tracing, not found by the walk over reachable state
 
     def __init__(
         self,
@@ -115,12 +115,12 @@ class GradScaler:
         return self._skipped
 
     def _staged_scale(self) -> StagedScale | None:
-        """What the program that is being written down makes of the scaler."""
+        """The scaler's state in the program that is being traced."""
         staging = current.get().staging
         return None if staging is None else staging.state(self, lambda: StagedScale(self, staging))
 
     def _done_with(self, whose) -> Any:
-        """What was done with some gradients since the last update; None: nothing."""
+        """The record of gradients unscaled since the last update; None if there is none."""
         staged = self._staged_scale()
         return self._unscaled.get(id(whose)) if staged is None else staged.find_unscaled(whose)
 
@@ -129,11 +129,11 @@ class GradScaler:
         return bool(self._unscaled)
 
     def wait(self, whose: Any, norm: float, stepped: bool) -> None:
-        """Note that a compiled function has unscaled gradients, and left `update()` to others."""
+        """Record that a compiled function has unscaled gradients without calling `update()`."""
         self._unscaled[id(whose)] = _UnscaledGradients(whose, norm, stepped)
 
     def note_step(self, skipped: bool) -> None:
-        """Note that a compiled function has taken a step, or left it out."""
+        """Record that a compiled function has taken or skipped a step."""
         self._skipped = skipped
 
     def get_scale(self) -> "float | Any":
@@ -168,7 +168,7 @@ class GradScaler:
             staged = self._staged_scale()
             if staged is not None:
                 return outputs * staged.scale.to(outputs.dtype)
-            with BACKENDS[type(outputs._data)].quiet():  # an overflow is what it waits for
+            with BACKENDS[type(outputs._data)].quiet():  # an overflow is expected
                 return outputs * self.running.value
         if isinstance(outputs, list | tuple):
             return type(outputs)([self.scale(y) for y in outputs])

@@ -1,4 +1,4 @@
-"""A loss scale in a function that is being compiled: its numbers are values of the program."""
+"""A loss scale in a traced function: its numbers are values of the program."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class StagedUnscaled:
-    """Gradients that the program has unscaled: their norm, and whether it is finite."""
+    """Gradients unscaled in the program: their norm, and whether it is finite."""
 
     def __init__(self, whose: Any, norm: "Tensor"):
         self.whose = whose
@@ -31,13 +31,13 @@ class StagedUnscaled:
         self.fits: Tensor = isfinite(norm)
         self.stepped: bool = False
         self.updated: bool = False
-        # What the last call came to.
+        # The values of the last call.
         self.norm_then: np.ndarray[Any, Any] = np.zeros(())
         self.fitted_then: np.ndarray[Any, Any] = np.zeros((), bool)
 
 
 class StagedScale:
-    """What a program makes of a scaler: its scale, its count of steps, and unscaled gradients."""
+    """A scaler's state in a program: scale, step count and unscaled gradients."""
 
     def __init__(self, scaler: "GradScaler", staging: Any):
         self.scaler = scaler
@@ -58,7 +58,7 @@ class StagedScale:
 
     @property
     def scale(self) -> "Tensor":
-        """What losses are multiplied by at this point of the program."""
+        """The scale at this point of the program."""
         return wrap(self._value.staged)
 
     def find_unscaled(self, whose: Any) -> StagedUnscaled | None:
@@ -66,7 +66,7 @@ class StagedScale:
         return self._unscaled.get(id(whose))
 
     def unscale(self, whose: Any, held: "list[HeldGradient]") -> "Tensor":
-        """Write down that gradients are divided by the scale; their norm is a tensor."""
+        """Trace the division of gradients by the scale; returns their norm as a tensor."""
         found = StagedUnscaled(whose, stage_rescale(held, 1.0 / self.scale.to(dtypes.float64)))
         self._unscaled[id(whose)] = found
         self._write_at_each_call("norm", found.norm, found.norm_then)
@@ -80,11 +80,11 @@ class StagedScale:
         return found.norm
 
     def _write_at_each_call(self, label: str, value, memory: np.ndarray) -> None:
-        """Have a value of the program written into memory at each call."""
+        """Add an output of the program that is written into memory at each call."""
         self._slot(label, memory.dtype, lambda: memory).staged = value._data
 
     def step(self, optimizer: "AnyOptimizer", grads: Any, found: StagedUnscaled) -> None:
-        """Write down a step that is taken if the gradients are finite."""
+        """Trace a step that is taken if the gradients are finite."""
         found.stepped = True
 
         def held() -> bool:
@@ -95,7 +95,7 @@ class StagedScale:
         self.staging.after.append(lambda: self.scaler.note_step(not held()))
 
     def update(self, new_scale: float | None) -> None:
-        """Write down what becomes of the scale."""
+        """Trace the update of the scale."""
         if new_scale is not None:
             self._value.staged = self.staging.of(asarray(new_scale, dtype=dtypes.float32))._data
         elif isinstance(self.scaler.running.scaler, Dynamic):

@@ -1,4 +1,4 @@
-"""Augmented assignment: `x += v` makes x another value, for everybody who holds x."""
+"""Augmented assignment: `x += v` rebinds the value of x, for all holders of x."""
 
 import operator
 import sys
@@ -56,7 +56,7 @@ def _in_place_operator(symbol: str, compute):
         check_assignable(self, f"x {symbol}= v", f"x = x {symbol} v")
         new = compute(self, other)
         if new.__class__ not in TENSORS:
-            return new  # an object of another library has taken over
+            return new  # another library's object handled it
         become(self, _fit(self, new, symbol))
         return self
 
@@ -64,7 +64,7 @@ def _in_place_operator(symbol: str, compute):
 
 
 def _fit(x, new, symbol: str):
-    """A new value for x in its dtype; one of another shape or kind is refused."""
+    """A new value for x, cast to its dtype; another shape or kind is refused."""
     if new.shape != x.shape:
         raise errors.ShapeError(
             f"x {symbol}= v: the result has the shape {new.shape}, x has {x.shape}, which does not "

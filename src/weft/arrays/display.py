@@ -33,7 +33,7 @@ def _graph_state(x) -> list[str]:
 
 
 def _details(x) -> list[str]:
-    """What the numbers do not show already."""
+    """Dtype, device and the like, where the numbers do not show them."""
     out = []
     plain = (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64)
     if x.dtype not in plain or (x.size == 0 and x.dtype != dtypes.float32):

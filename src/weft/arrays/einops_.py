@@ -1,4 +1,4 @@
-"""Tensors in einops: its backend for them, which it gets when somebody imports it."""
+"""The einops backend for tensors, registered when einops is imported."""
 
 import sys
 from importlib.machinery import PathFinder
@@ -13,7 +13,7 @@ _REDUCTIONS = {n: getattr(reductions, n) for n in _NAMES}
 
 
 class _Operations:
-    """What einops asks of a library; its own base class gives the rest."""
+    """The operations that einops needs; its base class has the rest."""
 
     framework_name = "weft"
 
@@ -61,12 +61,12 @@ class _Operations:
 
 
 def _register(backends) -> None:
-    """Put our backend beside einops' own: it looks for subclasses, which it holds weakly."""
+    """Register our backend with einops, which finds subclasses and holds them weakly."""
     backends.WeftBackend = type("WeftBackend", (_Operations, backends.AbstractBackend), {})
 
 
 class _Waiting:
-    """Registers the backend right after einops' own module was run, and looks for nothing else."""
+    """An import hook that registers the backend right after einops' module has run."""
 
     def find_spec(self, name, path, target=None):
         if name != _MODULE:

@@ -1,4 +1,4 @@
-"""Reading data that is not a tensor: Python's numbers, NumPy's and PyTorch's arrays."""
+"""Reading foreign data: Python's numbers, NumPy's and PyTorch's arrays."""
 
 import sys
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def _has(kind: type, names) -> bool:
 
 
 def _exports_buffer(obj) -> bool:
-    """Whether the object has the buffer protocol, which has no name before Python 3.12."""
+    """Whether the object supports the buffer protocol (no public test before Python 3.12)."""
     try:
         memoryview(obj)
     except TypeError:
@@ -133,7 +133,7 @@ def _of_sequence(obj, dtype):
 
 
 def _leaf_types(obj) -> set[type]:
-    """The types of what nested lists and tuples hold."""
+    """The types of the leaves of nested lists and tuples."""
     if isinstance(obj, range):
         return {int}
     found = set(map(type, obj))

@@ -99,14 +99,14 @@ def become(x: Tensor, new: Any) -> None:
         return
     if new.__class__ is not x.__class__ and new._data.__class__ in BOXES:
         _refuse_kept(x, new._data.maker)
-        x.__class__ = new.__class__  # a value from a level above is now part of this one
+        x.__class__ = new.__class__  # the value is at a higher level, and so is the result
     x._data = new._data
     if settings.grad:
         x._node = new._node
 
 
 def _refuse_kept(x, maker: str) -> None:
-    """Refuse to make a parameter or a leaf, which outlives a transformation, a value of it."""
+    """Refuse to store a transformation's value in a parameter or leaf, which outlives it."""
     if x.__class__ is not RESULT[0] or (x._node.__class__ is Leaf and x._node.requested):
         raise errors.InPlaceOnTracked(
             f"a value of {maker} is assigned to a parameter or leaf from outside, which would keep "
@@ -133,7 +133,7 @@ def check_assignable(x: Tensor, what: str, instead: str) -> None:
 
 
 def _value_for(x, value):
-    """What is to be written into x as a tensor of its dtype and on its device."""
+    """The value to write into x, as a tensor of its dtype and device."""
     whole = not dtypes.is_inexact(x.dtype)
     if whole and current.get().grad and make.asarray(value).requires_grad:
         raise errors.NotDifferentiable(
@@ -144,13 +144,13 @@ def _value_for(x, value):
 
 
 def _is_boxed(key) -> bool:
-    """Whether a key has indices that only a level above knows."""
+    """Whether a key contains boxed indices."""
     entries = key if key.__class__ is tuple else (key,)
     return any([e.__class__ in BOXED for e in entries])
 
 
 def _writes_in_place(x, value) -> bool:
-    """Whether nobody else can see the memory of x, and nothing has to be recorded."""
+    """Whether x alone holds its memory, and nothing has to be recorded."""
     if current.get().staging is not None:
         return False
     raw = x._data
@@ -158,7 +158,7 @@ def _writes_in_place(x, value) -> bool:
     if (tracked and current.get().grad) or value._data.__class__ in BOXES:
         return False
     xp = BACKENDS[type(raw)]
-    return sys.getrefcount(raw) <= _ALONE and xp.owns(raw) and not xp.frozen(raw)
+    return sys.getrefcount(raw) <= _ALONE and xp.owns(raw) and not xp.is_frozen(raw)
 
 
 class At:

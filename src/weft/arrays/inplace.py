@@ -34,7 +34,7 @@ def refuse_levels(args: Any, what: str) -> None:
 
 
 def _is_staged(x) -> bool:
-    """Whether x is a value of a program that is being written down, where memory is a name."""
+    """Whether x is a staged value, which has no memory."""
     raw = x if isinstance(x, Box) else x._data
     return raw.staged
 
@@ -79,7 +79,7 @@ def own_memory(x: Any) -> Any:
             "copy_(), or do it outside of the function"
         )
     xp = BACKENDS[type(x._data)]
-    if xp.frozen(x._data):
+    if xp.is_frozen(x._data):
         share.refuse_view(x, "writing into a tensor")
         share.leave(x)
         x._data = xp.copy(x._data)

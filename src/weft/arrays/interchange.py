@@ -1,4 +1,4 @@
-"""Speaking with other array libraries: NumPy's protocols, DLPack, the buffer protocol, copying."""
+"""Interchange with other libraries: NumPy's protocols, DLPack, the buffer protocol, copying."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def dlpack(
     options = {k: v for k, v in given.items() if v is not None}
     raw = readable(read(self), "__dlpack__")
     xp = BACKENDS[type(raw)]
-    # Readers like torch do not know of read-only memory, and would write into other gradients.
-    apart = xp.frozen(raw) and copy is not False
+    # Consumers like torch ignore read-only flags, and would write into other gradients.
+    apart = xp.is_frozen(raw) and copy is not False
     raw = xp.copy(raw) if apart else raw
     if self.device == "cpu":
         if raw.dtype.kind == "V":
             raise errors.InterchangeError(
                 f"__dlpack__: NumPy does not export {self.dtype}; use x.torch() or x.to('float32')"
             )
-        # Readers that know of read-only memory are told that this is; others copy or write.
+        # Consumers that support read-only memory get the flag; others copy or write.
         told = max_version is not None and max_version >= (1, 0)
         raw = self.numpy() if told and not apart else raw
     return raw.__dlpack__(**options)
@@ -99,7 +99,7 @@ def torch_tensor(self: Tensor) -> Any:
     """
     raw = readable(read(self), "torch()")
     xp = BACKENDS[type(raw)]
-    raw = xp.copy(raw) if xp.frozen(raw) else raw
+    raw = xp.copy(raw) if xp.is_frozen(raw) else raw
     if self.device != "cpu":
         return raw
     torch_ = make.namespace_for("torch")

@@ -77,9 +77,9 @@ def asarray(
     dtype = None if dtype is None else dtypes.canonical(dtype)
     if type(obj) in TENSORS:
         return _from_tensor(obj, dtype, device, copy)
-    if hasattr(type(obj), "__weft_tensor__"):  # it stands for a tensor
+    if hasattr(type(obj), "__weft_tensor__"):  # a stand-in for a tensor
         return _from_tensor(obj.__weft_tensor__(), dtype, device, copy)
-    if hasattr(type(obj), "__weft_number__"):  # one that is not known yet
+    if hasattr(type(obj), "__weft_number__"):  # a host scalar, not known yet
         return _from_tensor(obj.__weft_number__(dtype), dtype, device, False)
     raw = foreign.raw_of(obj, dtype)
     if raw is None:

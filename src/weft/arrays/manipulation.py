@@ -117,7 +117,7 @@ def transpose(x: ArrayLike, /, axes: Axes = None, *more: int, **unknown: Never) 
 
 
 def _refuse_exchange(x, axes: tuple) -> None:
-    """Refuse what PyTorch means by `x.transpose(0, 1)`, which in NumPy changes nothing."""
+    """Refuse PyTorch's `x.transpose(0, 1)`, which in NumPy changes nothing."""
     if len(axes) != 2 or not all([isinstance(a, int) for a in axes]):
         return
     if x.ndim != 2 or [a % 2 for a in axes if -2 <= a < 2] == [0, 1]:

@@ -1,4 +1,4 @@
-"""Asking the C library to keep freed memory, so that large arrays are not paged in anew."""
+"""Making the C library keep freed memory, so that large arrays reuse their pages."""
 
 import ctypes
 import sys

@@ -243,7 +243,7 @@ def give_methods() -> None:
     for name, method in METHODS.items():
         setattr(Tensor, name, method)
         if getattr(method, "__name__", name) in ("<lambda>", "method", f"{name}_method"):
-            method.__name__ = method.__qualname__ = name  # what Python's own errors say
+            method.__name__ = method.__qualname__ = name  # the name in Python's own errors
     Tensor.__getattr__ = spellings.attribute  # type: ignore[attr-defined]
 
 

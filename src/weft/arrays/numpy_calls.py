@@ -42,7 +42,7 @@ _ACCUMULATE |= {"logaddexp": "logcumsumexp"}
 _RENAMED: dict[str, str] = {"concatenate": "concat", "transpose": "permute_dims"}
 _ARGUMENTS = {"a_min": "min", "a_max": "max", "ddof": "correction", "rcond": "rtol"}
 _ARGUMENTS |= {"indices_or_sections": "sections"}
-# Say how NumPy is to compute, or what kind of array to make: nothing about the result's values.
+# How NumPy computes, or the kind of array it makes; no effect on the result's values.
 _WITHOUT_EFFECT = {"assume_unique", "casting", "kind", "optimize", "overwrite_input", "subok"}
 # Weft's functions of these names do something else.
 _OTHERWISE = {"histogram", "put", "put_along_axis"}
@@ -54,13 +54,12 @@ _FLAT = set(
     shares_memory tril_indices_from triu_indices_from
     """.split()
 )
-# These make an array of what is none, as `np.asarray` does; what a derivative or a batch depends
-# on stays a tensor.
+# These convert to an array, as `np.asarray` does; differentiated or batched values stay tensors.
 _CONVERSIONS = {"atleast_1d", "atleast_2d", "atleast_3d", "copy"}
 
 
 class _Unsupported(Exception):
-    """A way of calling that Weft's function does not know."""
+    """Arguments that Weft's function does not support."""
 
 
 def ufunc(
@@ -199,7 +198,7 @@ def _cast(arrays, dtype):
 
 
 def _bind_arguments(func, known, args, kwargs) -> dict:
-    """What a call says, by NumPy's names: without defaults and what has no effect.
+    """The arguments of a call by NumPy's names, without defaults and those without effect.
 
     `*` holds the arguments of a function that takes any number of them.
     """
@@ -226,7 +225,7 @@ def _is_default(value, default) -> bool:
 
 
 def _moves(value) -> bool:
-    """Whether a tensor is more than its values: recorded, at a level, or part of a program."""
+    """Whether a tensor is recorded, boxed, or staged, not just values."""
     if type(value) not in TENSORS:
         return False
     return type(value) not in GROUND or value.requires_grad or current.get().staging is not None
@@ -240,9 +239,9 @@ def _any_tracked(values) -> bool:
 
 
 def _as_array(value, use: str = "numpy()"):
-    """Tensors, also in lists and tuples, as arrays: refused at a level that would lose something.
+    """Tensors, also in lists and tuples, as arrays; boxes that would lose a derivative are refused.
 
-    That they are recorded is for the caller to look at; it matters to some.
+    Recorded tensors are converted; callers that must refuse them check that themselves.
     """
     if type(value) in TENSORS:
         return as_numpy(readable(read(value)._data, use))
@@ -257,7 +256,7 @@ def _on_arrays(use: str, func, args, kwargs):
 
 
 def _foreign(name: str, func, args, kwargs):
-    """A NumPy function that Weft does not have: only on values nobody differentiates."""
+    """Call a NumPy function that Weft lacks; only on values that are not differentiated."""
     if current.get().grad and (_any_tracked(args) or _any_tracked(kwargs.values())):
         raise errors.InterchangeError(
             f"{name} has no differentiable counterpart in Weft and would drop the gradient; "

@@ -141,7 +141,7 @@ def _pairs(what: str, values, ndim: int) -> list[tuple]:
 
 
 def _axis_by_axis(x, widths, margin: Callable[..., Any]):
-    """x with margins made from what is there so far, one axis after the other, as in NumPy.
+    """x padded one axis after the other, each from the result so far, as in NumPy.
 
     margin  of (x, axis, end, width): the elements before (end 0) or behind (end 1)
     """

@@ -364,7 +364,7 @@ def _thresholds(p, shape):
         raise errors.DTypeError(
             f"bernoulli: p of dtype {p.dtype}: expected {dtypes.names(dtypes.REAL)}"
         )
-    if p._data.__class__ in BOXES:  # compared with p itself, or written down
+    if p._data.__class__ in BOXES:  # compared with p itself, or traced
         return (p.detach().to("float64") * float(WORD))._data if p._data.staged else None
     return BACKENDS[type(p._data)].cast(p._data, dtypes.float64) * float(WORD)
 
@@ -403,7 +403,7 @@ def _order(n: int, device, generator):
 
 
 def _draw(kind: str, at: variates.VariatesTarget, draw, shape, *how):
-    """Raw variates; in a program that is being written down, those of each call."""
+    """Raw variates; while tracing, a row that draws at each call."""
     if draw.__class__ is ReservedBlocks:
         return getattr(variates, kind)(at, draw, shape, *how)
     if kind == "below" and how[0].__class__ is not int:
@@ -412,12 +412,12 @@ def _draw(kind: str, at: variates.VariatesTarget, draw, shape, *how):
 
 
 def _batches() -> tuple[int, ...]:
-    """The lengths of the batches that are running: each element draws numbers of its own."""
+    """The lengths of the enclosing batches, each of whose elements draws its own numbers."""
     return tuple([level.size for level in current.get().levels if level.size is not None])
 
 
 def _shared_out(raw):
-    """Numbers drawn for whole batches, the outermost first, as a tensor of one element."""
+    """Numbers drawn for whole batches, the outermost axis first, as a batched tensor."""
     for level in current.get().levels:
         if level.size is not None:
             raw = level.kind(level.tag, raw, level.size)
@@ -427,7 +427,7 @@ def _shared_out(raw):
 def _reserve(
     device, generator: Generator, words: int
 ) -> tuple[variates.VariatesTarget, ReservedBlocks]:
-    """Where the result is made, and from which blocks."""
+    """The target on the device, and the draw: the reserved blocks."""
     device = canonical_device(device)
     return namespace_for(device).random_target(device), generator.reserve(words)
 

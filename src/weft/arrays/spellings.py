@@ -188,7 +188,7 @@ def _in_place(name: str) -> str | None:
 
 
 def _elsewhere(name: str, owner: str) -> str | None:
-    """The name where another module of this package has it."""
+    """The qualified name, if another module of this package has it."""
     import weft
 
     if owner != "weft" and name in weft.__all__:

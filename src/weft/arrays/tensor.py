@@ -111,8 +111,8 @@ class Tensor(Value):
     def __contains__(self, value: ArrayLike) -> bool:
         return bool((self == value).any())
 
-    # Differentiation: what a tensor knows about itself. `backward` and its kin are attached
-    # by `weft`, from the transform layer.
+    # Differentiation: a tensor's own attributes. `backward` and its kin are attached by `weft`,
+    # from the transform layer.
 
     @property
     def requires_grad(self) -> bool:
@@ -326,7 +326,7 @@ class Tensor(Value):
         return readable(read(self), what).item()
 
     def _refuse_hidden_use(self, what: str) -> None:
-        """Refuse to be a number for `array[i] = x` and inside NumPy, SciPy or scikit-learn."""
+        """Refuse conversion to a number by `array[i] = x` and in NumPy, SciPy or scikit-learn."""
         caller = sys._getframe(3)
         if is_array_library(caller) or assigns_item(caller):
             raise errors.InterchangeError(

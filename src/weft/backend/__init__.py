@@ -1,4 +1,4 @@
-"""Namespaces over raw arrays: NumPy by default, PyTorch where it is asked for."""
+"""Namespaces over raw arrays: NumPy by default, PyTorch where its devices are used."""
 
 from importlib import import_module
 from types import ModuleType
@@ -8,7 +8,7 @@ from .numpy import namespace as numpy_
 
 
 def _find_torch(cls: type) -> ModuleType | None:
-    """Load the torch backend when a torch array is first met; torch itself is loaded then."""
+    """Load the torch backend at the first torch array; torch itself is loaded by then."""
     if cls.__module__.partition(".")[0] != "torch":
         return None
     import_module(f"{__name__}.torch.namespace")

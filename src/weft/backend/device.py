@@ -25,7 +25,7 @@ def namespace_for(device: Device) -> ModuleType:
 
 
 def canonical_device(device: Device) -> str:
-    """`cpu` (NumPy), `torch` (PyTorch on the CPU), `cuda:0`, … for what a user may write."""
+    """The canonical name of a device: `cpu` (NumPy), `torch` (PyTorch on the CPU), `cuda:0`, …"""
     if device is None or (isinstance(device, str) and device == CPU):
         return CPU
     name = _torch_name(device) if is_torch_device(device) else str(device)
@@ -51,7 +51,7 @@ def _torch_name(device: Any) -> str:
 
 
 def place(raw: Raw, device: Device) -> Raw:
-    """The raw array on another device; the same object where it is there already."""
+    """The raw array on another device; the same object if it is there already."""
     device = canonical_device(device)
     xp = BACKENDS[type(raw)]
     if xp.device_of(raw) == device:
@@ -72,5 +72,5 @@ def devices() -> list[str]:
 
 
 def as_numpy(raw: Raw) -> np.ndarray:
-    """The raw array in host memory as NumPy sees it."""
+    """The raw array as a NumPy array in host memory."""
     return BACKENDS[type(raw)].to_numpy(raw)

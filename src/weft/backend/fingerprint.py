@@ -1,6 +1,6 @@
 """What a run's results depend on besides its program: versions, processor, libraries, threads.
 
-Nothing in it says whose machine it is: no host, no user, no path.
+It does not identify the machine: no host, no user, no path.
 """
 
 import platform
@@ -18,7 +18,7 @@ from .. import errors
 from ..core import dtypes
 from .shared import blas, threads
 
-# What is read from the packages' own notes, so that none is loaded for it.
+# Read from the packages' metadata, so that none is imported.
 _PACKAGES = ("numpy", "scipy", "ml_dtypes", "llvmlite")
 
 
@@ -87,7 +87,7 @@ def _version(package: str) -> str | None:
 
 @lru_cache(maxsize=None)
 def _machine() -> dict[str, Any]:
-    """The processor as its maker and as NumPy's loops see it, and what the C library is."""
+    """The processor's model, the instruction sets that NumPy uses, and the C library."""
     # What np.show_runtime() prints.
     from numpy._core._multiarray_umath import (  # type: ignore[import-not-found]
         __cpu_features__,
@@ -102,7 +102,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """The processor's model; Linux says it in a file, others say what they know."""
+    """The processor's model, from /proc/cpuinfo on Linux, else from `platform`."""
     listed = Path("/proc/cpuinfo")
     if listed.exists():
         for line in listed.read_text().splitlines():

@@ -1,8 +1,8 @@
-"""Libraries told to repeat their results: one thread each, and deterministic algorithms only.
+"""Reproducible libraries: one thread each, and deterministic algorithms only.
 
-NumPy's and SciPy's OpenBLAS and PyTorch round otherwise with other numbers of threads; what this
-package shares among threads itself does not. These are settings of the process: they hold while
-anyone asks for them, in whichever thread.
+The results of NumPy's and SciPy's OpenBLAS and of PyTorch depend on their number of threads; those
+of this package's own thread pool do not. These are settings of the process: they hold while there
+is a request, of any thread.
 """
 
 import os
@@ -23,19 +23,19 @@ from ..core.op import Op
 from ..core.settings import current
 from .shared import blas
 
-# How PyTorch says that it has no deterministic kernel, and that cuBLAS was set up too early.
+# PyTorch's messages for a missing deterministic kernel, and for cuBLAS initialised too early.
 _REFUSED = re.compile(r"^(\S+) does not have a deterministic implementation")
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
 _lock = RLock()
 _asked: list["Request"] = []
-_undo: list[Callable[[], Any]] = []  # functions that put things back as they were, the last first
+_undo: list[Callable[[], Any]] = []  # functions that undo the settings, run last first
 _torch_set = _cudnn_set = False
 
 
 @dataclass(eq=False)
 class Request:
-    """What one block asks for.
+    """The request of one block.
 
     cudnn  keep cuDNN from choosing algorithms by timing them
     """
@@ -44,7 +44,7 @@ class Request:
 
 
 def ask(request: Request) -> None:
-    """Have the libraries repeat their results, until the request is withdrawn."""
+    """Make the libraries deterministic until the request is withdrawn."""
     with _lock:
         if not _asked:
             _pin()
@@ -64,7 +64,7 @@ def withdraw(request: Request) -> None:
 
 
 def unpinned_blas() -> str | None:
-    """The name of NumPy's BLAS, if it may use several threads that cannot be told not to."""
+    """The name of NumPy's BLAS, if its number of threads cannot be set."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
     if blas.counts("numpy") is not None or "1" in map(os.environ.get, names):
         return None
@@ -84,7 +84,7 @@ def _pin() -> None:
 
 
 def set_torch() -> None:
-    """Set what PyTorch has, as soon as it is loaded and while anyone asks for it."""
+    """Make PyTorch deterministic, if it is loaded and there is a request."""
     global _torch_set, _cudnn_set
     torch = sys.modules.get("torch")
     with _lock:
@@ -95,7 +95,7 @@ def set_torch() -> None:
             _set_algorithms(torch)
         if not _cudnn_set and any(r.cudnn for r in _asked):
             _cudnn_set = True
-            # Entered and not set one by one, which PyTorch may have been told to refuse.
+            # As a context manager: PyTorch may be set to refuse single assignments.
             flags = torch.backends.cudnn.flags(None, False, None, True, None)  # None: as it is
             flags.__enter__()
             _undo.append(partial(flags.__exit__, None, None, None))
@@ -115,7 +115,7 @@ def _set_algorithms(torch: ModuleType) -> None:
 
 
 def _watch_kernel(op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel, with what PyTorch refuses said in our terms or, if it may be, allowed."""
+    """The kernel, with PyTorch's refusal turned into our error or, if allowed, a warning."""
 
     @wraps(kernel, assigned=())
     def watched(*args, **kwargs):
@@ -126,7 +126,7 @@ def _watch_kernel(op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
             if why is None:
                 raise
         determinism = current.get().determinism
-        if determinism is not None:  # else only another thread asks for it
+        if determinism is not None:  # else only another thread has requested it
             determinism.refuse_or_warn(op.name, why)
         return _run_allowed(kernel, args, kwargs)
 

@@ -323,7 +323,7 @@ class BoxNamespace:
     freeze = whole
     frozen_view = whole
 
-    def frozen(self, x: Raw) -> bool:
+    def is_frozen(self, x: Raw) -> bool:
         return True
 
     def owns(self, x: Raw) -> bool:

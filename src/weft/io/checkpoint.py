@@ -150,7 +150,7 @@ def _write(path: Path, step: int, trees: dict, arrays: dict[str, dict]) -> None:
         name = folder.unused_name(path, field)
         files[field] = name, tensor_file.write(path / name, named)
     text = manifest.encode(Manifest(step, files, trees))
-    disk.sync_directory(path)  # the files are there before the manifest is
+    disk.sync_directory(path)  # the files are on disk before the manifest
     write_file(path / folder.MANIFEST, [text])
     disk.sync_directory(path)
 
@@ -192,7 +192,7 @@ def load_checkpoint(
 
 def _load_newest(root: Path, device) -> Checkpoint:
     found, damaged = None, []
-    while found != (there := folder.steps(root)):  # anew if a writer has replaced them meanwhile
+    while found != (there := folder.steps(root)):  # again if a writer has replaced them meanwhile
         found, damaged = there, []
         for step in reversed(found):
             try:

@@ -1,4 +1,4 @@
-"""Which checkpoints a directory holds, what is left of interrupted saves, and what to remove.
+"""The checkpoints of a directory: listing, verifying, and removing old and unfinished ones.
 
 A checkpoint is a directory `step-00000100`. Its manifest, written last, names its other files; a
 directory without a manifest is an unfinished save. A save over an existing step writes new files
@@ -59,7 +59,7 @@ def _directories(root: Path) -> Iterator[int]:
 
 
 def is_own(path: Path) -> bool:
-    """Whether a checkpoint lies in its directory itself: what a link leads to is others'."""
+    """Whether a checkpoint is a real directory; a link's target belongs to another run."""
     return path.is_dir() and not path.is_symlink()
 
 
@@ -73,7 +73,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def verify(path: Path, digests: bool = True) -> None:
-    """Refuse a checkpoint whose files are not those that were written."""
+    """Raise unless a checkpoint's files have the sizes (and digests) in its manifest."""
     for name, stored in read_manifest(path).files.values():
         if digests:
             tensor_file.check_digest(path / name, stored)
@@ -89,7 +89,7 @@ def _size(path: Path) -> int:
 
 
 def is_valid(path: Path, digests: bool = True) -> bool:
-    """Whether `verify` finds nothing."""
+    """Whether `verify` passes."""
     try:
         verify(path, digests)
     except CheckpointError:
@@ -104,13 +104,13 @@ def unused_name(path: Path, field: str) -> str:
 
 
 def sweep(root: Path, step: int) -> None:
-    """Remove unfinished saves, and what `step` has left of earlier ones; holding the lock."""
+    """Remove unfinished saves, and files of `step` that its manifest lacks; needs the lock."""
     for unfinished in set(_directories(root)).difference(steps(root)):
         if is_own(root / step_name(unfinished)):
             remove(root / step_name(unfinished))
     path = root / step_name(step)
     if is_own(path):
-        with suppress(CheckpointError):  # of a damaged one, nothing is removed
+        with suppress(CheckpointError):  # a damaged one stays as it is
             _remove_except(path, {name for name, _ in read_manifest(path).files.values()})
 
 
@@ -120,7 +120,7 @@ def remove(path: Path) -> None:
         disk.remove(path / MANIFEST)
         disk.sync_directory(path)
     _remove_except(path, set())
-    if not os.listdir(path):  # else the user keeps something there
+    if not os.listdir(path):  # the user has other files there
         disk.remove_directory(path)
 
 
@@ -133,8 +133,8 @@ def _remove_except(path: Path, kept: set[str]) -> None:
 def prune(root: Path, saved: int, keep_last: int) -> None:
     """Remove all but the newest checkpoints and the one just saved.
 
-    Nothing is removed before a newer one has been read back and found whole. Damaged ones and
-    links to those of others neither count nor go.
+    Nothing is removed before a newer one has been read back and verified. Damaged checkpoints and
+    links to other runs' are neither counted nor removed.
     """
     finished, kept = steps(root)[::-1], 0
     if len(finished) <= keep_last:

@@ -1,6 +1,6 @@
-"""The operations on files that a save is made of, one function each.
+"""The file operations of a save, one function each.
 
-Whoever saves calls them as `disk.write(…)`, so a test that replaces one decides what the disk does.
+Callers write `disk.write(…)`, so that a test can replace one and simulate a failing disk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def create(path: str | PathLike[str]) -> int:
 
 
 def write(fd: int, data: Any) -> int:
-    """Write at most all of `data`; returns how many bytes were taken."""
+    """Write `data` or a part of it; returns how many bytes were written."""
     return os.write(fd, data)
 
 

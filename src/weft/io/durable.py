@@ -1,4 +1,4 @@
-"""Files that are on the disk whole, or not at all."""
+"""Atomic and durable files: complete on disk, or absent."""
 
 import os
 import re
@@ -19,14 +19,14 @@ Chunk = Any  # a buffer: bytes, or a flat array of them
 
 
 class Stored(NamedTuple):
-    """What a file holds: its length in bytes and its SHA-256 in hexadecimal."""
+    """The length of a file in bytes and its SHA-256 in hexadecimal."""
 
     size: int
     sha256: str
 
 
 def measure_chunks(chunks: Iterable[Chunk], into: list[Stored]) -> Iterator[Chunk]:
-    """The chunks; when all have been taken, what they were is appended to `into`."""
+    """Yield the chunks; after the last, append their length and digest to `into`."""
     digest, size = sha256(), 0
     for chunk in chunks:
         digest.update(chunk)
@@ -73,7 +73,7 @@ def make_directories(path: Path) -> None:
     if path.is_dir():
         return
     make_directories(path.parent)
-    with suppress(FileExistsError):  # another process was quicker
+    with suppress(FileExistsError):  # another process made it first
         disk.make_directory(path)
     if not path.is_dir():
         raise NotADirectoryError(f"{path}: expected a directory")

@@ -1,4 +1,4 @@
-"""The header of a safetensors file: made, and checked before anything is allocated by it.
+"""The header of a safetensors file: built, and checked before memory is allocated by it.
 
 The file is 8 bytes (the length n of the header, little-endian), n bytes of JSON, then the tensors'
 bytes, in C order and little-endian, without gaps. The JSON maps each name to
@@ -39,7 +39,7 @@ class TensorEntry(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a file says about itself, its own bytes (with the length in front) included."""
+    """A parsed header, with its own bytes (the length in front)."""
 
     entries: dict[str, TensorEntry]
     metadata: dict[str, str]

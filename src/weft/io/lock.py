@@ -61,7 +61,7 @@ def locked(directory: str | PathLike[str]) -> Iterator[threading.Lock]:
 
 
 def _acquire(directory: Path) -> int:
-    import fcntl  # where there is none (Windows), only saving into directories is missing
+    import fcntl  # without it (Windows), only saving into directories is unavailable
 
     fd = os.open(directory / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:

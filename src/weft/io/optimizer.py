@@ -18,7 +18,7 @@ FORMAT = "weft-optimizer/1"
 
 
 class Saved(Protocol):
-    """What has a state: an optimizer."""
+    """An object with a state: an optimizer."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, saved: dict[str, Any], /) -> None: ...

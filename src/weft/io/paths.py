@@ -1,4 +1,4 @@
-"""Where to save, told from what to save."""
+"""Telling the path from the object to save."""
 
 import os
 from pathlib import Path

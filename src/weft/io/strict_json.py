@@ -1,4 +1,4 @@
-"""JSON that means one thing only: no key twice, no NaN, bounded length, depth and numbers."""
+"""Unambiguous JSON: no duplicate keys, no NaN, bounded length, depth and numbers."""
 
 import json
 from math import isfinite
@@ -16,7 +16,7 @@ def dumps(value: Any) -> str:
 
 
 def loads(data: bytes | str, where: str) -> Any:
-    """What the text says; `where` begins the error message if it is not strict JSON in UTF-8."""
+    """The value of strict JSON in UTF-8; else an error that begins with `where`."""
     try:
         value = json.loads(
             data if isinstance(data, str) else data.decode("utf-8"),
@@ -27,7 +27,7 @@ def loads(data: bytes | str, where: str) -> Any:
         )
     except RecursionError:
         raise CheckpointError(f"{where}: JSON nested too deeply") from None
-    except ValueError as e:  # undecodable bytes, bad syntax and what the hooks refuse
+    except ValueError as e:  # undecodable bytes, bad syntax, and errors of the hooks
         raise CheckpointError(f"{where}: not strict JSON: {_short(e)}") from None
     _check_depth(value, where)
     return value

@@ -36,7 +36,7 @@ _CHUNK = 1 << 20
 
 
 def write(path: Path, arrays: Mapping[str, Any]) -> Stored:
-    """Write raw arrays of any backend under their names; what the file then holds."""
+    """Write raw arrays of any backend under their names; returns length and digest."""
     stored: list[Stored] = []
     write_file(path, measure_chunks(_chunks(_describe(arrays, {}), arrays), stored))
     return stored[0]
@@ -85,7 +85,7 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def _open(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """The file and its size; what the system refuses becomes an error of ours."""
+    """The open file and its size; an OSError becomes an error of ours."""
     try:
         with disk.open_to_read(path) as file:
             yield file, fstat(file.fileno()).st_size
@@ -122,7 +122,7 @@ def read_whole(path: Path, longest: int) -> bytes:
 
 
 def read_header(path: Path) -> Header:
-    """What a file says about its tensors, without reading them."""
+    """The header of a file, without its tensors."""
     with _open(path) as (file, size):
         return _header(file, size, str(path))
 
@@ -160,7 +160,7 @@ def read_sealed(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 def _arrays(
     file: BinaryIO, head: Header, where: str, seen: Callable[..., Any]
 ) -> dict[str, np.ndarray]:
-    """The arrays in the order of the file; `seen` is given the bytes of each."""
+    """The arrays in the order of the file; `seen` is called with the bytes of each."""
     arrays = {}
     for name in sorted(head.entries, key=lambda n: head.entries[n][2:]):
         entry = head.entries[name]
@@ -177,13 +177,13 @@ def _compare(where: str, found: str, expected: str) -> None:
 
 
 def check_size(where: str, size: int, expected: Stored) -> None:
-    """Refuse a file that is not as long as it was."""
+    """Raise unless a file has the expected size."""
     if size != expected.size:
         raise CheckpointError(f"{where}: {size} bytes, but {expected.size} were written")
 
 
 def check_digest(path: Path, expected: Stored) -> None:
-    """Refuse a file whose content has changed; reads it all, in small pieces."""
+    """Raise unless a file has the expected digest; reads it in small blocks."""
     where, digest = str(path), sha256()
     with _open(path) as (file, size):
         check_size(where, size, expected)
@@ -193,7 +193,7 @@ def check_digest(path: Path, expected: Stored) -> None:
 
 
 def _unseal(head: Header, where: str) -> bytes:
-    """The header as it was hashed; the digest must be where it is written."""
+    """The header as it was hashed, with zeros in the place of the digest."""
     begin = f'{{"{header.METADATA}":{{"{_SEAL}":"'.encode("ascii")
     raw = bytearray(head.raw)
     if raw[header.LENGTH : _BEFORE_SEAL] != begin or len(head.metadata[_SEAL]) != len(_ZEROS):
@@ -203,7 +203,7 @@ def _unseal(head: Header, where: str) -> bytes:
 
 
 def _values(head: Header, arrays: dict[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
-    """The arrays in the header's order, complex ones put together."""
+    """The arrays in the header's order, complex ones reassembled."""
     for name, array in arrays.items():
         if array.dtype == dtypes.bool_ and array.size and array.view(np.uint8).max() > 1:
             raise CheckpointError(f"{where}: {name!r} holds bytes that are neither True nor False")

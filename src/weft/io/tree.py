@@ -30,7 +30,7 @@ _LARGEST = 10 ** (strict_json.DIGITS - 1)
 
 
 class Flattener:
-    """Collects the arrays of a tree while its skeleton is made."""
+    """Collects the arrays of a tree while building its skeleton."""
 
     def __init__(self, what: str):
         self.what = what
@@ -55,13 +55,13 @@ class Flattener:
                 f"save: {self._spell_path(path)} belongs to a transformation that is running (jvp, "
                 "vmap, …): save after it"
             )
-        return {"$tensor": self._kept(value._data, path)}
+        return {"$tensor": self._keep(value._data, path)}
 
     def array(self, value: Any, path: Any) -> Any:
         if value.dtype not in dtypes.KIND:
             raise self._unknown(value, path, f" of dtype {value.dtype}")
         kind = "$array" if isinstance(value, np.ndarray) else "$scalar"
-        return {kind: self._kept(np.asarray(value, dtypes.canonical(value.dtype)), path)}
+        return {kind: self._keep(np.asarray(value, dtypes.canonical(value.dtype)), path)}
 
     def number(self, value: Any, path: Any) -> Any:
         if not -_LARGEST < value < _LARGEST:
@@ -94,7 +94,7 @@ class Flattener:
             }
         return {f"${k}" if k.startswith("$") else k: v for k, v in pairs}
 
-    def _kept(self, raw, path) -> str:
+    def _keep(self, raw, path) -> str:
         name = ".".join(path)
         number = len(self.arrays)
         while not named_properly(name) or name in self.arrays:
@@ -126,7 +126,7 @@ _SKELETONS = {
 
 
 class Restorer:
-    """Puts a tree together from its skeleton and its arrays, each of which is used once."""
+    """Rebuilds a tree from its skeleton and its arrays, each used once."""
 
     def __init__(self, arrays: dict[str, np.ndarray], device: Device, where: str):
         self.arrays: dict[str, np.ndarray[Any, Any]] = dict(arrays)

@@ -160,7 +160,7 @@ class MultiheadAttention(Module):
 
     @property
     def _extra(self) -> int:
-        """How many keys are added to those that are given."""
+        """How many keys are appended to the caller's."""
         return int(self.bias_k is not None) + int(self.add_zero_attn)
 
     def _check(self, q, k, v) -> None:
@@ -179,7 +179,7 @@ class MultiheadAttention(Module):
         return x if self.batch_first else permute(x, (1, 0, 2))
 
     def _mask(self, q, padding, mask, sizes: tuple[int, int, int], alone: bool):
-        """Both masks as one that broadcasts to (N, heads, L, S); True or 0: the key is seen."""
+        """Both masks as one that broadcasts to (N, heads, L, S); True or 0: attend to the key."""
         n, length, source = sizes
         found = None
         if mask is not None:
@@ -214,7 +214,7 @@ class MultiheadAttention(Module):
         return [F.linear(*parts) for parts in zip((q, k, v), weights, biases, strict=True)]
 
     def _extend(self, k, v, mask):
-        """Keys and values with those that are trained, and those that are zero."""
+        """Keys and values with the trained and the zero ones appended."""
         n, e = k.shape[0], self.embed_dim
         if self.bias_k is not None:
             k = concat([k, broadcast_to(self.bias_k, (n, 1, e))], 1)
@@ -243,7 +243,7 @@ def _before(q, length: int, source: int):
 
 
 def _visible_keys(q, mask):
-    """A mask in which True says that a key is seen; numbers stay as they are."""
+    """A mask in which True means attend to the key; numbers stay as they are."""
     return logical_not(mask) if mask.dtype == dtypes.bool_ else cast(mask, q.dtype)
 
 

@@ -1,11 +1,11 @@
-"""`wf.compile(module)`: the module itself, with calls that run as programs."""
+"""`wf.compile(module)`: a module that shares its state, and whose calls are compiled."""
 
 from functools import lru_cache
 from typing import Any
 
 
-class _Told:
-    """An attribute of the programs, where the module has none of that name itself."""
+class _Forwarded:
+    """An attribute that is forwarded to the compiled function, for names the module lacks."""
 
     def __init__(self, name: str):
         self.name = name
@@ -14,7 +14,7 @@ class _Told:
         return self if module is None else getattr(module._programs, self.name)
 
 
-_TOLD = ("__wrapped__", "explain", "graph", "kernels", "recompilations", "max_variants")
+_FORWARDED = ("__wrapped__", "explain", "graph", "kernels", "recompilations", "max_variants")
 
 
 def compile_module(module: Any, programs: Any) -> Any:
@@ -35,14 +35,14 @@ def _call(self, *args, **kwargs):
 
 
 def _reduce(self, protocol: int):
-    """Copies and pickles are of the module, and make programs of their own."""
+    """Copies and pickles are of the module, and compile afresh."""
     return compile_module, (self._programs.__wrapped__, self._programs)
 
 
 @lru_cache(maxsize=None)
 def _kind(cls: type) -> type:
     """The class of compiled modules of a class."""
-    body: dict[str, Any] = {name: _Told(name) for name in _TOLD if not hasattr(cls, name)}
+    body: dict[str, Any] = {name: _Forwarded(name) for name in _FORWARDED if not hasattr(cls, name)}
     body |= {"__slots__": ("_programs",), "__call__": _call, "__reduce_ex__": _reduce}
     body |= {"__doc__": cls.__doc__, "__module__": cls.__module__, "_uncompiled": cls}
     return type(cls)(cls.__name__, (cls,), body)

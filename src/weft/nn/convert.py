@@ -39,7 +39,7 @@ def convert(
         for name, x in part._parameters.items():
             if type(x) is Parameter:
                 _become(x, _convert(x.detach(), device, dtype), device, dtype)
-            elif x is not None:  # a tensor in a parameter's place, inside a transformation
+            elif x is not None:  # a tensor in place of a parameter, inside a transformation
                 part._parameters[name] = _convert(x, device, dtype)
         for name, x in part._buffers.items():
             if x is not None:
@@ -53,7 +53,7 @@ def _convert(x, device, dtype):
 
 
 def _become(p: Parameter, value, device, dtype) -> None:
-    """Put new memory under a parameter; its gradient goes along."""
+    """Give a parameter new memory, and convert its gradient too."""
     if value._data is p._data:
         return
     tracked, gradient = p.requires_grad, p.grad

@@ -1,4 +1,4 @@
-"""Dropout as modules: what is set to zero at random while training."""
+"""Dropout as modules."""
 
 from __future__ import annotations
 

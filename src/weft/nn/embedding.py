@@ -107,12 +107,12 @@ class Embedding(Module):
         return F.embedding(input, self.weight, self.padding_idx)
 
     def _shorten(self, i: Tensor, longest: float) -> None:
-        """Scale the rows that are named and longer than `max_norm`."""
+        """Scale the indexed rows whose norm exceeds `max_norm`."""
         with no_grad():
             table, rows = self.weight.detach(), i.reshape(-1)
             used = table[rows]
             length = (abs(used) ** self.norm_type).sum(-1, keepdims=True) ** (1 / self.norm_type)
-            short = used * (longest / (length + 1e-7))  # so that it is not longer again
+            short = used * (longest / (length + 1e-7))  # rounding must not exceed max_norm again
             copy_(self.weight, table.at[rows].set(where(length > longest, short, used)))
 
     def extra_repr(self) -> str:

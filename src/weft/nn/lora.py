@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..arrays.types import ArrayLike, Device, DTypeLike
 
-# Of merged adapters, the arrays of A and B that were found to be what is in the weight, and when
-# those had been written into.
+# Of merged adapters, the arrays of A and B last found equal to the update in the weight, and their
+# versions then.
 _SEEN: WeakKeyDictionary[LoRALinear, tuple[list[tuple[int, int | None]], list[Any]]] = (
     WeakKeyDictionary()
 )
@@ -93,8 +93,8 @@ class LoRALinear(Module):
         device = base.weight.device
         self.lora_A: Parameter = parameter((rank, in_features), device, dtypes.float32)
         self.lora_B: Parameter = parameter((out_features, rank), device, dtypes.float32)
-        # While the update is in `weight`, the base's weight and what was merged: buffers, so that
-        # they go where the layer goes.
+        # While the update is merged into `weight`: the base's weight, and the merged A and B. They
+        # are buffers, so that they move with the layer.
         for name in ("_base", "_merged_A", "_merged_B"):
             self.register_buffer(name, None, persistent=False)
         self._merged_scaling = 0.0
@@ -184,19 +184,19 @@ class LoRALinear(Module):
         return cast(cast(weight, wide) + cast(update, wide), weight.dtype)
 
     def _is_stale(self) -> bool:
-        """Whether the update that is in the weight is another one than A and B are now."""
+        """Whether A and B have changed since their update was merged into the weight."""
         if self.scaling != self._merged_scaling:
             return True
         now = self.lora_A, self.lora_B
         then: tuple[Any, Any] = self._merged_A, self._merged_B
         if any([x.__class__ not in GROUND for x in (*now, *then)]):
-            return False  # values of a transformation, which are not looked at
+            return False  # values of a transformation, which are not compared
         looked = [(id(x._data), versions.last_write(x._data)) for x in now]
         if _SEEN.get(self, (None,))[0] != looked:
             same = [equal(a._data, b._data).all() for a, b in zip(now, then, strict=True)]
             if not all(map(bool, same)):
                 return True
-            _SEEN[self] = looked, [x._data for x in now]  # held, so that no other has their id
+            _SEEN[self] = looked, [x._data for x in now]  # alive, so that their ids stay unique
         return False
 
     def _refuse_changed_adapters(self) -> None:
@@ -216,7 +216,7 @@ class LoRALinear(Module):
     def _refuse_changed_weight(self) -> None:
         now, then = self.weight.detach(), self._merged_weight()
         scale = abs_(then).max() if then.size else 0.0
-        # Another device may have rounded the sum in another way.
+        # Another device may have rounded the sum differently.
         bound = scale * (16 * finfo(then.dtype).eps)
         if then.size and not bool((abs_(now - then).max() <= bound).numpy()):
             raise errors.ArgumentError(

@@ -73,7 +73,7 @@ class Module(Registry):
     # Calling
 
     def __weft_compiled__(self, programs: Any) -> Any:
-        """What `wf.compile` makes of the module: one that is called by these programs."""
+        """The module that `wf.compile` returns: calls run these programs."""
         return compile_module(self, programs)
 
     def __call__(self: Forward[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
@@ -165,15 +165,15 @@ class Module(Registry):
         return state
 
     def _state(self) -> dict[str, Any]:
-        """What this module itself saves and loads, by name."""
+        """The tensors that this module itself saves and loads, by name."""
         kept = {n: b for n, b in self._buffers.items() if n not in self._transient}
         return self._parameters | kept
 
     def _state_loaded(self) -> None:
-        """Called when a state was copied into what `_state` gives."""
+        """Hook: called after a state was copied into the tensors of `_state`."""
 
     def _check_replaced(self, names: set[str]) -> None:
-        """Refuse other tensors in the place of its own of these names, if they make no sense."""
+        """Hook: refuse replacements of the tensors of these names that do not fit."""
 
     def load_state_dict(
         self, state_dict: Mapping[str, ArrayLike], strict: bool = True

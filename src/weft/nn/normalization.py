@@ -31,9 +31,9 @@ def _reset(module: Module) -> None:
 
 
 class _RunningNorm(Module):
-    """Channels with weight and bias, and statistics that follow those of the batches."""
+    """Channels with weight and bias, and running statistics of the batches."""
 
-    axes: tuple[int, ...]  # how many an input may have
+    axes: tuple[int, ...]  # numbers of axes that an input may have
     weight: Parameter | None
     bias: Parameter | None
     running_mean: Tensor | Any  # these are None without `track_running_stats`
@@ -143,7 +143,7 @@ class _BatchNorm(_RunningNorm):
         return F.batch_norm(x, mean, variance, self.weight, self.bias, own, share, self.eps)
 
     def _count(self) -> float | Tensor:
-        """Count a batch; the share that it gets in the statistics, in a program as a tensor."""
+        """Count a batch; returns its weight in the statistics, as a tensor while tracing."""
         if not replaying():
             copy_(self.num_batches_tracked, self.num_batches_tracked + 1)
         if self.momentum is not None:

@@ -24,7 +24,7 @@ class _Recurrent(Module):
     """Weights by layer and direction: weight_ih_l0, …, weight_hh_l1_reverse, bias_ih_l0, …"""
 
     gates: int
-    states: int  # how many tensors a state is of
+    states: int  # the number of tensors of a state
 
     def __init__(
         self,

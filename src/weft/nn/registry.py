@@ -17,8 +17,8 @@ _STORES: tuple[str, ...] = ("_parameters", "_buffers", "_modules")
 class Registry:
     """What a module holds: assigning a parameter or a module gives it a name here."""
 
-    _keeps_state = True  # a checkpoint does not take it apart
-    # What a compiled function looks at before each call, besides the names in the methods that ran.
+    _keeps_state = True  # checkpointing does not flatten it
+    # Attributes that guards read, besides the names in the methods that ran.
     _read_by_name = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
     _parameters: dict[str, Any]
     _buffers: dict[str, Any]
@@ -49,7 +49,7 @@ class Registry:
         vars(self)[store][name] = value
 
     def _store_for(self, name: str, value: object) -> str | None:
-        """Where an attribute is kept; None: with the ordinary ones."""
+        """The store of an attribute; None: the ordinary `__dict__`."""
         if isinstance(value, Parameter):
             return "_parameters"
         if isinstance(value, Registry):
@@ -161,7 +161,7 @@ class Registry:
             raise errors.ArgumentError(f"{type(self).__name__} has something else under {name!r}")
         vars(self)[store][name] = value
 
-    # What is in it
+    # Iteration
 
     def named_modules(
         self, prefix: str = "", remove_duplicate: bool = True

@@ -54,12 +54,12 @@ def _list_names(what: str, names: list[str]) -> list[str]:
 
 
 def _array(value):
-    """A value as a plain tensor, or None for what is no array."""
+    """A value as a plain tensor; None if it is no array."""
     if is_torch(value) or type(value) in TENSORS:
         return asarray(value.detach())
     try:
         return asarray(value)
-    except errors.WeftError:  # what it is will be named with the others
+    except errors.WeftError:  # reported with the other misfits
         return None
 
 

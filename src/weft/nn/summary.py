@@ -1,4 +1,4 @@
-"""What a model is made of and what it costs, layer by layer."""
+"""The layers of a model and their costs."""
 
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -139,7 +139,7 @@ def _with_unit(n: int, base: int, unit: str) -> str:
 
 
 class _ModuleWatch:
-    """Which module of a model is running, and what each of them has done itself."""
+    """The module that is running, and the costs of each module by itself."""
 
     def __init__(self, model: Module):
         self.shapes: dict[str, Any] = {}
@@ -147,7 +147,7 @@ class _ModuleWatch:
         self._running = [""]
         self._switch: Callable[[], None] = lambda: None
         for name, module in model.named_modules():
-            # The dicts of hooks are those of the model that this one is a copy of.
+            # The copy shares its dicts of hooks with the model.
             module._forward_hooks = dict(module._forward_hooks)
             module._forward_pre_hooks = dict(module._forward_pre_hooks)
             module.register_forward_pre_hook(lambda m, args, name=name: self._enter(name))
@@ -229,7 +229,7 @@ def summary(model: Module, *args: Any, **kwargs: Any) -> Summary:
 
 @contextmanager
 def _as_before():
-    """The random numbers that are drawn inside are drawn again outside."""
+    """A block that restores the random streams at its end."""
     state = get_state()
     try:
         yield
@@ -266,7 +266,7 @@ def _trace_call(model: Module, args: tuple, kwargs: dict) -> _ModuleWatch:
 
 
 class _SavedValue:
-    """A value that a graph has saved, and the module that made it do so."""
+    """A value saved for backward, and the module that saved it."""
 
     __slots__ = ("__weakref__", "owner", "x")
 
@@ -289,11 +289,11 @@ def _record_call(model: Module, args: tuple, kwargs: dict) -> _ModuleWatch:
         out = copied(*args, **kwargs)
     held = [ground(x) for x in (*copied.parameters(), *copied.buffers())]
     seen = {BACKENDS[type(raw)].owner(raw) for raw in held}
-    for kept in [k for r in weak if (k := r()) is not None]:  # not what led to no result
+    for kept in [k for r in weak if (k := r()) is not None]:  # not without a path to `out`
         raw = ground(kept.x)
         xp = BACKENDS[type(raw)]
         if xp.owner(raw) not in seen:
             seen.add(xp.owner(raw))
             watch.add(xp.nbytes(raw), kept.owner)
-    del out  # which has kept the graph
+    del out  # kept alive the graph until here
     return watch

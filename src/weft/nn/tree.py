@@ -1,4 +1,4 @@
-"""Modules as trees of tensors: taking them apart into leaves and putting copies together."""
+"""Modules as trees of tensors: flattening and unflattening."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -79,7 +79,7 @@ def take_apart(
     def slot(name: str, x) -> LeafSlot:
         if x is None or not is_leaf(x):
             return LeafSlot(name, None, x)
-        if x.__class__ in PYTHON_SCALARS or id(x) not in places:  # equal numbers are not one leaf
+        if x.__class__ in PYTHON_SCALARS or id(x) not in places:  # equal numbers stay apart
             places[id(x)] = len(leaves)
             leaves.append(x)
         return LeafSlot(name, places[id(x)], None)

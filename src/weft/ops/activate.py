@@ -1,7 +1,7 @@
 """Rows: activations that keep their argument and nothing else.
 
-Written out in other rows, each would keep several arrays; their slopes are rows as well, so that
-a backend makes one in a single pass through its caches.
+As composites each would save several arrays. Their slopes are rows too, so that a backend
+computes one in a single pass.
 """
 
 import math

@@ -101,7 +101,7 @@ def _gradient_shape(g: Aval, x: Aval, w: Aval):
 
 def _gradient_push(tangents, results, g, x, w):
     def over(t, u, f):
-        """f(t, ·) and f(·, u) of the tangents that are there."""
+        """f(t, ·) and f(·, u), for those of the tangents t and u that are not None."""
         terms = [f(a, b) for a, b in (t, u) if a is not None and b is not None]
         return terms[0] + terms[1] if len(terms) > 1 else terms[0] if terms else None
 
@@ -115,14 +115,14 @@ def _gradient_push(tangents, results, g, x, w):
 
 
 def _gradient_batch(call, size, mapped, args, static):
-    """Written out, since the sums leave the batch alone."""
+    """By composites, since the sums do not run over the batch axis."""
     g, x = (a if m else spread(a, size) for a, m in zip(args[:2], mapped[:2], strict=True))
     dx = batch_matmul(matmul, size, (True, mapped[2]), (g, args[2]), ())
     columns, lines = (reshape(a, (size, prod(a.shape[1:-1]), a.shape[-1])) for a in (g, x))
     return dx, matmul(mT(columns), lines), sum_(columns, (1,), False)
 
 
-# The cotangents g·W of x, gᵀ·x of the weight and Σg of the bias, from one walk over g.
+# The cotangents g·W of x, gᵀ·x of the weight and Σg of the bias, from one pass over g.
 linear_gradient: Caller = general(
     "linear_gradient",
     shape=_gradient_shape,

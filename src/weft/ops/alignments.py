@@ -45,7 +45,7 @@ def _last(x):
 
 
 def _shift(x, by: int, fill: float):
-    """x further (or, for negative `by`, back) along its last axis, with `fill` where it was."""
+    """x shifted by `by` places along its last axis (back if negative), `fill` in the gap."""
     n, axis = x.shape[-1], len(x.shape) - 1
     k = min(abs(by), n)
     kept = narrow(x, axis, 0, n - k) if by > 0 else narrow(x, axis, k, n)
@@ -67,7 +67,7 @@ class _Lattice:
         self.emitted = unstack(take_along_axis(x, self.places, self.axis), self.axis - 1)
         self.frames, self.end = _last(frames), _last(labels) * 2
         self.number = index_like(x, np.arange(n))
-        # A label may be entered from the one before it, past a blank, if that is another one.
+        # A label may be entered from the label before it, skipping the blank, if the two differ.
         other = not_equal(states, _shift(states, 2, blank))
         self.skips = logical_and(other, not_equal(states, blank))
 
@@ -95,7 +95,7 @@ def _sum_of_logs(terms):
 
 
 def _shares(terms, total):
-    """exp(term - total), and zero where the total is that of nothing."""
+    """exp(term - total), and zero where the total is -∞."""
     total = where(equal(total, -inf), inf, total)
     return [exp(term - total) for term in terms]
 
@@ -163,5 +163,5 @@ ctc: Caller = general(
     static=True,
     precision="single",
     batch=Stacked((2, 1, 0, 0)),
-    sample=samples("labelled"),
+    sample=samples("label_sequences"),
 )

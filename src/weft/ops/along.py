@@ -78,7 +78,7 @@ _take_along = linear(
     sample=samples("alongs"),
 )
 
-# Zeros of length `size` along an axis, with each element of x added where its index says.
+# Zeros of length `size` along an axis, with each element of x added at its index.
 scatter_sum: Caller = linear(
     "scatter_sum",
     compute=in_range("scatter_sum"),
@@ -109,8 +109,8 @@ def _batch_positions(call, size, mapped, args, static):
     return places - index_like(places, first)
 
 
-# Where the elements that indices along an axis name lie in a flat array of `shape`. On other
-# axes there may be fewer indices than elements. Errors name what was `called`.
+# Indices along an axis as positions in a flat array of `shape`. On other axes there may be fewer
+# indices than elements. Errors name the operation `called`.
 along_positions: Caller = row_without_derivative(
     "along_positions",
     compute=_positions,
@@ -133,12 +133,12 @@ def _broadcast_indices(name: str, x: Array, i: Array, axis: int) -> tuple[Array,
 
 
 def take_along_axis(x: Array, i: Array, axis: int) -> Array:
-    """For each index the element it names along an axis."""
+    """The element of x at each index along an axis."""
     return _take_along(*_broadcast_indices("take_along_axis", x, index_like(x, i), axis), axis)
 
 
 def put_along_axis(x: Array, i: Array, v: Array, axis: int) -> Array:
-    """x with v written where the indices along an axis say; the last write wins."""
+    """x with v written at the indices along an axis; the last write wins."""
     x, i = _broadcast_indices("put_along_axis", x, index_like(x, i), axis)
     return scatter(x, i, v, axis)
 
@@ -157,13 +157,13 @@ def _corner_index(name: str, x: Array, i: Array, axis: int) -> Index:
 
 
 def gather(x: Array, i: Array, axis: int) -> Array:
-    """take_along_axis where the indices may be fewer than x is long on other axes."""
+    """take_along_axis, with shorter indices allowed on the other axes."""
     i = index_like(x, i)
     return _take_along(slice_(x, _corner_index("gather", x, i, axis)), i, axis)
 
 
 def _cut(v, i):
-    """As much of v as there are indices."""
+    """The corner of v that has the shape of the indices."""
     if not hasattr(v, "shape") or not v.shape or tuple(v.shape) == tuple(i.shape):
         return v
     if len(v.shape) == len(i.shape) and all(a >= b for a, b in zip(v.shape, i.shape, strict=True)):
@@ -172,12 +172,12 @@ def _cut(v, i):
 
 
 def scatter(x: Array, i: Array, v: Array, axis: int) -> Array:
-    """x with v written where the indices along an axis say; the last write wins."""
+    """x with v written at the indices along an axis; the last write wins."""
     return _scatter("scatter", index_put, x, i, as_value(x, v), axis)
 
 
 def scatter_add(x: Array, i: Array, v: Array, axis: int) -> Array:
-    """x with v added where the indices along an axis say; duplicates add up."""
+    """x with v added at the indices along an axis; duplicates add up."""
     return _scatter("scatter_add", index_add, x, i, v, axis)
 
 

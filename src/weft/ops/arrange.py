@@ -1,4 +1,4 @@
-"""Rows: arrays padded, repeated, windowed, and their diagonals and triangles."""
+"""Rows: padding, repeating, windows, diagonals and triangles."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -39,7 +39,7 @@ def _check_widths(shape, widths) -> None:
 
 
 def _check_value(dtype, value) -> None:
-    """Refuse a number in the margins that the dtype has nothing for."""
+    """Refuse a padding value that the dtype cannot represent."""
     if value.__class__ is float and kind(dtype) in ("signed integer", "unsigned integer"):
         if not isfinite(value):
             raise ArgumentError(f"pad: {value} around {dtype}: give an integer")
@@ -221,7 +221,7 @@ def _overlap_add(xp, x, step, axis, n):
     return xp.overlap_add(x, step, axis, n)
 
 
-# Overlapping pieces of an axis: their number stands in its place, their length at the end.
+# Overlapping windows of an axis: the axis counts them, a new last axis is their length.
 windows: Caller = linear(
     "windows",
     reads="",
@@ -233,7 +233,7 @@ windows: Caller = linear(
     sample=samples("windows"),
 )
 
-# An axis of length n with the windows added up in their places.
+# The transpose of `windows`: an axis of length n with each window added at its place.
 overlap_add: Caller = linear(
     "overlap_add",
     reads="",

@@ -1,9 +1,9 @@
 """Rows: attention, which keeps its arguments, its result and one number a query.
 
-Arrays are (…, heads, length, width); keys and values may have fewer heads, each of which serves a
-group of the queries' heads. A mask is True (none), or (…, heads or 1, queries or 1, keys or 1): of
-booleans, or of numbers to be added to the scores. Seeds (…, heads) say which weights dropout takes
-away; 0 stands for none.
+Arrays are (…, heads, length, width); keys and values may have fewer heads, each shared by a group
+of the queries' heads. A mask is True (none), or (…, heads or 1, queries or 1, keys or 1): of
+booleans, or of numbers to be added to the scores. Seeds (…, heads) determine which weights dropout
+drops; 0 stands for none.
 
 Values and first derivatives are computed tile by tile (`backend.attention`). The push-forwards are
 written out with all pairs of queries and keys: forward mode and second derivatives go that way.
@@ -68,7 +68,7 @@ def _attention_shape(q, k, v, mask, seeds, causal, scale, p, dtype):
     )
 
 
-# -- all pairs at once, in rows ----------------------------------------------------------------
+# -- all pairs at once, by other rows ----------------------------------------------------------
 
 
 def _group_heads(x, groups: int):
@@ -125,7 +125,7 @@ def _over_last(x):
 
 
 def _weights(lse, q, k, mask, causal, scale):
-    """exp(scores - lse), and zeros where no key is seen."""
+    """exp(scores - lse), and zeros where every key is masked."""
     s = _pairs(q, k) * scale
     if _is_bias(mask):
         s = s + mask
@@ -172,7 +172,7 @@ def _drop(x, factor):
 
 
 def _widen(dtype, *arrays):
-    """Arrays in the dtype of the logarithms; tangents may be absent, masks no numbers."""
+    """Arrays cast to the dtype of the logarithms; None and boolean masks stay."""
     return [
         cast(x, dtype)
         if hasattr(x, "dtype")
@@ -199,9 +199,9 @@ def _attention_push(tangents, results, q, k, v, mask, seeds, causal, scale, p, d
 
 
 def _fit_tangent(t, like, dtype):
-    """A tangent of the shape and dtype of what it is one of; zeros for none."""
+    """A tangent in the shape and dtype of its primal; zeros for None."""
     if t is None:
-        return strong_product(like, 0.0)  # zeros, also for the −∞ of a query that sees no key
+        return strong_product(like, 0.0)  # zeros, also beside the −∞ of all keys masked
     t = t if tuple(t.shape) == tuple(like.shape) else broadcast_to(t, like.shape)
     return t if t.dtype == dtype else cast(t, dtypes.canonical(dtype))
 

@@ -1,4 +1,4 @@
-"""Shapes and dtypes of what is reduced over axes."""
+"""Shapes and dtypes of reductions over axes."""
 
 from collections.abc import Callable
 from math import prod
@@ -13,14 +13,14 @@ from .structural import reshape
 
 
 def restore_axes(g: Array, shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """A reduction's result, or its cotangent, so that it broadcasts to what was reduced."""
+    """A reduction's result or cotangent, reshaped to broadcast to the operand."""
     if keepdims or len(axes) == len(shape):
         return g
     return reshape(g, reduced_shape(shape, axes, True))
 
 
 def count(shape: Shape, axes: tuple[int, ...]) -> int:
-    """How many elements a reduction over `axes` puts together."""
+    """How many elements a reduction over `axes` combines."""
     return prod([shape[a] for a in axes])
 
 
@@ -39,7 +39,7 @@ def real_floating(dtype: np.dtype) -> np.dtype:
 
 
 def real_only(name: str, x: Aval) -> None:
-    """Refuse complex numbers where an order is needed."""
+    """Refuse complex numbers, which have no order."""
     if x.dtype in dtypes.COMPLEX:
         raise DTypeError(f"{name}: got {x.dtype}, which has no order; take abs() or real() first")
 
@@ -47,7 +47,7 @@ def real_only(name: str, x: Aval) -> None:
 def reduction_shape(
     name: str, dtype: Callable[[np.dtype], np.dtype] = same, ordered: bool = False
 ) -> Callable[..., Aval]:
-    """The shape rule of reductions; those of an order need an element to choose."""
+    """The shape rule of reductions; ordered ones refuse empty axes."""
 
     def shape(x: Aval, axes, keepdims: bool, *_options) -> Aval:
         axes_in(name, axes, x.ndim)

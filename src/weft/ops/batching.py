@@ -1,4 +1,4 @@
-"""How rows take a batch axis: the few ways that most rows share.
+"""Batching rules: the few that most rows share.
 
 A rule is called as (call, size, mapped, args, static): `args[i]` has a leading batch axis of
 length `size` where `mapped[i]`, and the results must all have one.
@@ -16,8 +16,8 @@ from ..core.value import aval_of
 
 
 def _row(name: str) -> Caller:
-    """A row that is made after this module."""
-    from ..core.call import caller  # rows are made of these rules
+    """A row by name, for rows that import this module."""
+    from ..core.call import caller  # rows import this module
 
     return caller(TABLE[name])
 
@@ -40,7 +40,7 @@ def all_spread(size: int, mapped: Sequence[bool], args: Sequence[Array]) -> list
 
 
 def align_batch(x: Array, ndim: int) -> Array:
-    """x, which has a batch axis, with axes of length 1 behind it up to `ndim` in all."""
+    """x, which has a batch axis, with axes of length 1 inserted behind it, to `ndim` axes."""
     missing = ndim - len(x.shape)
     if missing <= 0:
         return x
@@ -63,7 +63,7 @@ pointwise: Pointwise = Pointwise()
 
 
 def _elements(mapped: Sequence[bool], args: Sequence[Array]) -> list[Aval]:
-    """The abstract values of what one element of the batch is computed from."""
+    """The avals of the arguments for one element of the batch."""
     avals = [aval_of(a) for a in args]
     return [v.like(v.shape[m:]) for m, v in zip(mapped, avals, strict=True)]
 
@@ -82,7 +82,7 @@ class Stacked:
     ) -> Array:
         stacks = [rank(a) - m - c for a, m, c in zip(args, mapped, self.core, strict=True)]
         most = max(stacks)
-        if min(stacks) < 0:  # the batch axis would pass for one that an argument lacks
+        if min(stacks) < 0:  # the batch axis would be taken for an axis that the argument lacks
             call.op.shape(*_elements(mapped, args), *static)
         moved = [
             align_batch(a, 1 + most + c) if m else a
@@ -93,7 +93,7 @@ class Stacked:
 
 @dataclass(frozen=True)
 class Along:
-    """Rows whose static parameters name axes: those are one further back.
+    """Rows whose static parameters name axes: each axis is shifted by one.
 
     axes  the positions among the static parameters of an axis or a tuple of axes (all ≥ 0)
     """
@@ -109,7 +109,7 @@ class Along:
 
 @dataclass(frozen=True)
 class Stated:
-    """Rows of one array whose static parameters, stated for all axes, say what becomes of it.
+    """Rows of one array whose static parameters have an entry for each axis.
 
     static  (size, *static) -> the static parameters for the batch
     """

@@ -1,4 +1,4 @@
-"""How the rows of linear algebra take a batch axis: products, and systems of equations."""
+"""Batching rules of linear algebra: products, and systems of equations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

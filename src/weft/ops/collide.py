@@ -25,17 +25,17 @@ from .reduce import prod as prod_
 from .slicing import slice_
 from .structural import broadcast_to, reshape
 
-_MOST = 1 << 26  # comparisons of indices whose values are not known yet
+_MOST = 1 << 26  # comparisons of traced indices, which have no values yet
 
 
 @dataclass(frozen=True)
 class Combination:
-    """How values for one place go together, and then with what is there."""
+    """How values for one position are combined, first with each other, then with the old one."""
 
     join: Caller
     apply: Caller
     fold: Caller  # `join` over an axis
-    unit: Callable[[np.dtype], float]  # dtype -> what changes nothing
+    unit: Callable[[np.dtype], float]  # dtype -> the neutral element
 
 
 def _least(dtype: np.dtype) -> float:
@@ -54,7 +54,7 @@ MINIMUM = Combination(minimum, minimum, amin, _largest)
 
 
 def combine_at(x: Array, key: Any, v: Array, how: Combination) -> Array:
-    """x with x[key] combined with v; values that go to one place are joined first."""
+    """x with x[key] combined with v; values for one position are combined first."""
     key = parse(key, x.shape)
     v = as_array(x, as_value(x, v))
     part = slice_(x, key.index)
@@ -74,7 +74,7 @@ def combine_at(x: Array, key: Any, v: Array, how: Combination) -> Array:
 
 
 def _join_duplicates(index, values, axis: int, length: int, how: Combination):
-    """Indices and values for them: one for each place, or several that are equal."""
+    """Indices and values in which duplicates of an index have one value."""
     raw = index._data if index.__class__ in TENSORS else index
     staged = current.get().staging is not None and raw.__class__ not in BOXES
     if raw.__class__ in BOXES or staged:
@@ -84,7 +84,7 @@ def _join_duplicates(index, values, axis: int, length: int, how: Combination):
         take(values, index, axis)  # which says what is wrong
     order, rank = _occurrences(places % length if length else places)
     while (rank > 0).any():
-        # Of each place's values, those at even ranks take in the next one: log₂ of the most rounds.
+        # Of each position's values, those at even ranks absorb the next: log₂(duplicates) rounds.
         even = np.flatnonzero(rank % 2 == 0)
         partner = np.minimum(even + 1, len(rank) - 1)
         has = (even + 1 < len(rank)) & (rank[partner] == rank[even] + 1)
@@ -96,7 +96,7 @@ def _join_duplicates(index, values, axis: int, length: int, how: Combination):
 
 
 def _occurrences(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The order that puts equal places together, and how many of them came before each."""
+    """The order that sorts the positions, and each one's rank among its duplicates."""
     order = np.argsort(places, kind="stable")
     ordered = places[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else order
@@ -110,7 +110,7 @@ def _choose(values, has: np.ndarray, joined, alone, axis: int):
 
 
 def _joined_unseen(index, values, axis: int, length: int, how: Combination):
-    """The same for indices that are not known: each value becomes that of its whole place."""
+    """`_join_duplicates` of traced indices: each value becomes that of all its duplicates."""
     n = index.shape[0]
     if n * prod(values.shape) > _MOST:
         raise StagingError(

@@ -40,5 +40,5 @@ weighted_sum: Caller = linear(
     joint=True,
     floating=True,
     batch=Along(()),
-    sample=samples("weighted"),
+    sample=samples("weighted_sums"),
 )

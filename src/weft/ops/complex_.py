@@ -85,7 +85,7 @@ complex_: Caller = linear(
     recast=True,
     moves="values",
     batch=pointwise,
-    sample=samples.drawn(reals((-2, 2), (-2, 2)), samples.point([1.0, 2.0], 3.0)),
+    sample=samples.chain(reals((-2, 2), (-2, 2)), samples.point([1.0, 2.0], 3.0)),
 )
 
 
@@ -116,13 +116,13 @@ sign: Caller = general(
 
 
 def _sign_product_batch(call, size, mapped, args, static):
-    """|x| does not count for the shape: t gets the batch axis if only |x| has it."""
+    """The result has the shape of t: t gets the batch axis if only |x| has it."""
     if not (mapped[0] or mapped[1]):
         args, mapped = [spread(args[0], size), *args[1:]], [True, *mapped[1:]]
     return pointwise(call, size, mapped, args, static)
 
 
-# t·sgn x of real numbers, for which |x| is at hand.
+# t·sgn x of real numbers, given |x|.
 sign_product: Caller = private(
     "sign_product",
     [lambda y, t, x, size: sign(x), 0, 0],

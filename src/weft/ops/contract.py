@@ -49,7 +49,7 @@ def _column_shape(b) -> tuple[int, ...]:
 
 
 def _as_product(g, a, b):
-    """The cotangent with the axis put back that each vector argument has taken away."""
+    """The cotangent with the axes that vector arguments lack put back."""
     batch = g.shape[: len(g.shape) - (len(a.shape) > 1) - (len(b.shape) > 1)]
     return reshape(g, (*batch, _row_shape(a)[-2], _column_shape(b)[-1]))
 
@@ -240,7 +240,7 @@ def _without_repeats(x, term: str):
 
 
 def _sum_unused(x, term: str, needed):
-    """Without the axes whose labels nobody else needs."""
+    """x summed over the axes whose labels no other argument or result has."""
     axes = tuple(k for k, c in enumerate(term) if c not in needed)
     if axes:
         x, term = sum_(x, axes, False), "".join(c for c in term if c in needed)

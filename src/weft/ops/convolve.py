@@ -1,7 +1,7 @@
 """Rows: convolution, in the three forms that are each other's derivatives.
 
-Arrays are x (n, c, *size), weights w (o, c / groups, *kernel) and results y (n, o, *counts), and
-sizes fit exactly (see backend/window_sizes.py): padding behind an axis says where windows end.
+Arrays are x (n, c, *size), weights w (o, c / groups, *kernel) and results y (n, o, *counts). Sizes
+fit exactly (see backend/shared/window_sizes.py): the last window ends where the padding ends.
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ _AXES = {"x": "nc", "w": "oc", "y": "no"}
 
 
 def _blocks(role: str, axis: str, groups: int) -> int:
-    """In how many blocks an axis of channels lies; weights have those of one group."""
+    """How many groups an axis of channels has; weights have the channels of one group."""
     return groups if axis == "o" or (axis == "c" and role == "x") else 1
 
 
 def _fold_batch(x, role: str, axis: str, blocks: int):
-    """x with its leading batch axis made part of another axis, inside of its blocks."""
+    """x with its leading batch axis folded into another axis, within each block."""
     k = 1 + _AXES[role].index(axis)
     size, n = x.shape[0], x.shape[k]
     apart = reshape(x, (*x.shape[:k], blocks, n // blocks, *x.shape[k + 1 :]))
@@ -79,7 +79,7 @@ class GroupedBatching:
 
 
 def _none(call, mapped, args, static):
-    """The results for a batch without elements: as many of those that zeros give."""
+    """The results of an empty batch: those of zeros, repeated 0 times."""
     zeros = [sum_(a, (0,), False) if m else a for m, a in zip(mapped, args, strict=True)]
     y = call(*zeros, *static)
     return narrow(reshape(y, (1, *y.shape)), 0, 0, 0)
@@ -197,7 +197,7 @@ def _biased_shape(x: Aval, w: Aval, b: Aval, *how) -> Aval:
 
 
 def _per_channel(b, ndim: int):
-    """(…, o) so that it broadcasts to results of that many axes."""
+    """(…, o) with axes of length 1 behind, to broadcast to results of `ndim` axes."""
     return reshape(b, (*b.shape[:-1], 1, b.shape[-1], *(1,) * (ndim - 2)))
 
 
@@ -244,6 +244,6 @@ convolution_biased: Caller = general(
     reads="x w",
     arity=3,
     batch=_biased_batch,
-    sample=samples("biased"),
+    sample=samples("biased_convolutions"),
     **_BIASED,
 )

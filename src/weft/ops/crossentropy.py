@@ -1,9 +1,9 @@
 """Rows: cross-entropy of logits, which keeps the logits and two numbers a line of them.
 
-The logits are (…, classes). Neither their logarithmic softmax nor a second array of their
-gradient is ever made: backends go through the lines in chunks.
+The logits are (…, classes). Neither their log-softmax nor a second array for their gradient is
+allocated: backends go through the lines in chunks.
 
-The two numbers are log Σ exp(x), lse, and what rounding took from it, rest: beside large logits lse
+The two numbers are log Σ exp(x), lse, and its rounding error, rest: beside large logits lse
 has few digits behind the point, or none, and the softmax is exp(x − lse − rest).
 """
 
@@ -40,7 +40,7 @@ def _over_last(x):
 
 
 def _in(dtype, *values):
-    """Values in a dtype; what is absent, or a Python number, stays."""
+    """Values cast to a dtype; None and Python numbers stay."""
     dtype = dtypes.canonical(dtype)
     return [
         cast(v, dtype) if hasattr(v, "dtype") and dtypes.canonical(v.dtype) != dtype else v
@@ -68,7 +68,7 @@ def _class_push(tangents, results, x, classes, smoothing, _dtype):
     x, t = _in(lse.dtype, x, tangents[0])
     n = x.shape[-1]
     tlse = _over_last(_shares(x, lse, rest) * t)
-    places = _last(broadcast_to(classes, loss.shape))  # classes may be the same for all of a batch
+    places = _last(broadcast_to(classes, loss.shape))  # the classes may be unbatched
     at_class = take_along_axis(broadcast_to(t, (*loss.shape, n)), places, len(loss.shape))
     tloss = tlse - reshape(at_class, loss.shape) * (1.0 - smoothing)
     if smoothing:
@@ -84,7 +84,7 @@ def _class_pull(gs, results, x, classes, smoothing, _dtype):
     return unbroadcast(z, x.shape), None
 
 
-# lse(x) - (1 - s)·x[class] - s·mean(x) for each line, lse(x), and the rest of that.
+# lse(x) - (1 - s)·x[class] - s·mean(x) for each line, lse(x), and its rounding error.
 cross_entropy: Caller = general(
     "cross_entropy",
     compute=in_range("cross_entropy"),
@@ -197,7 +197,7 @@ def _soft_pull(gs, results, x, q, _dtype):
     return unbroadcast(soft_cross_entropy_gradient(g, h, lse, rest, x, q), x.shape), to_target
 
 
-# Σ q·(lse(x) - x) for each line, lse(x), and the rest of that.
+# Σ q·(lse(x) - x) for each line, lse(x), and its rounding error.
 soft_cross_entropy: Caller = general(
     "soft_cross_entropy",
     shape=_soft_shape,

@@ -46,7 +46,7 @@ det: Caller = lapack(
 
 
 def _nonzero(xp, s):
-    """log σ, and which σ are zeros (their logarithm is given as 0)."""
+    """log σ (0 for σ = 0), and which σ are zero."""
     zero = s <= s[..., :1] * float(np.finfo(xp.dtype_of(s)).eps) ** 2
     return xp.log(xp.where(zero, 1.0, s)), cast(zero, s.dtype)
 
@@ -74,7 +74,7 @@ def _products_without_two(xp, s):
 
 def _adjugate(xp, a):
     # From the same triangular factors, det·inv is the adjugate of a matrix that differs from a
-    # by a rounding error, near singular ones too; only a pivot that is exactly 0 is in the way.
+    # by a rounding error, near singular ones too; it fails only for a pivot that is exactly 0.
     found = xp.det_and_inv(a)
     if found is not None:
         return as_factor(found[0]) * found[1]
@@ -159,7 +159,7 @@ adjugate_tangent: Caller = lapack(
     shape=lambda a, e: square("adjugate_tangent", a).like(broadcast("det", a.shape, e.shape)),
     push=_adjugate_tangent_push,
     pull=_adjugate_tangent_pull,
-    sample=samples("directed"),
+    sample=samples("matrix_directions"),
 )
 
 

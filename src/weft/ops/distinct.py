@@ -18,7 +18,7 @@ from .samples import order as samples
 from .slicing import narrow
 from .structural import reshape
 
-UNKNOWN = -1  # a length that only the values tell
+UNKNOWN = -1  # a length that depends on the values
 
 
 def _unique_shape(x: Aval):
@@ -27,12 +27,12 @@ def _unique_shape(x: Aval):
 
 
 unique_values: Caller = row_without_derivative(
-    "unique_values", shape=lambda x: _unique_shape(x)[0], sample=samples("repeated")
+    "unique_values", shape=lambda x: _unique_shape(x)[0], sample=samples("duplicates")
 )
 
-# Values, the index of the first of each, which of them each element is, and how many there are.
+# Values, the index of each one's first occurrence, each element's value by index, and counts.
 unique_all: Caller = row_without_derivative(
-    "unique_all", shape=_unique_shape, outputs=4, sample=samples("repeated")
+    "unique_all", shape=_unique_shape, outputs=4, sample=samples("duplicates")
 )
 
 
@@ -69,7 +69,7 @@ _bincount = row_without_derivative(
 
 
 def _ends(x) -> tuple[int, int]:
-    """The smallest and the largest element of an array of one value for all of a batch."""
+    """The smallest and the largest element of an array that is not batched."""
     axes = tuple(range(len(x.shape)))
     return int(amin(x, axes, False).item()), int(amax(x, axes, False).item())
 

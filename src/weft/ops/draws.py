@@ -1,4 +1,4 @@
-"""Rows: random numbers as functions of a stream's key and counter, for programs that draw anew.
+"""Rows: random numbers as functions of a stream's key and counter, for compiled programs.
 
 The first argument is (key, position, nonce) as uint64, or several of them: a draw for each. Eager
 draws call the same functions of `backend.variates` without going through a row.
@@ -29,7 +29,7 @@ def _draw(words: list[int]) -> ReservedBlocks:
 def _draw_each(
     xp: Namespace, state: Raw, sizes: tuple[int, ...], dtype: np.dtype, one: Callable[..., Raw]
 ) -> Raw:
-    """`one(target, draw, k)` for the state, or for each of many, one after the other."""
+    """`one(target, draw, k)` for the state, or for each of several in turn."""
     at, lead = xp.random_target(xp.device_of(state)), tuple(state.shape[:-1])
     streams = state.reshape((-1, 3)).tolist()
     if not streams:
@@ -39,7 +39,7 @@ def _draw_each(
 
 
 def behind(state: Array, words: int) -> Array:
-    """How far a stream is after a draw of so many words, of where it was."""
+    """The state of a stream after a draw of `words` words."""
     blocks = -(-words // WORDS_PER_BLOCK)
     return add(state, np.array([0, blocks, 0], np.uint64))
 
@@ -49,7 +49,7 @@ def _sizes(shape) -> tuple[int, ...]:
 
 
 def _batch(call, size, mapped, args, static):
-    """Streams are drawn from one by one: there is nothing that they share."""
+    """Each element has its own stream, so they are drawn one by one."""
     parts = [a if m else spread(a, size) for a, m in zip(args, mapped, strict=True)]
     return call(*parts, *static)
 
@@ -62,7 +62,7 @@ def _check(name: str, state: Aval) -> None:
 
 
 def _row(name: str, make, dtype=None):
-    """A row of what `make(target, draw, shape, …)` gives; without a dtype, it is the next."""
+    """A row that computes `make(target, draw, shape, …)`; dtype None: the next parameter."""
 
     def compute(xp, state, shape, *how):
         kind = how[0] if dtype is None else dtype

@@ -15,7 +15,7 @@ from ..core.types import Array
 from ..core.value import TENSORS, aval_of
 from .batching import Along, pointwise
 
-# Their rows are among the complex numbers'.
+# Their rows are in `complex_`.
 from .complex_ import abs_ as abs_
 from .complex_ import sign as sign
 from .logic import (
@@ -46,7 +46,7 @@ from .structural import unbroadcast
 
 
 def scalars_too(row: Caller) -> Caller:
-    """Let rules apply a row to Python scalars alone; the answer is a Python scalar too."""
+    """Let rules apply a row to Python scalars only; the result is then a Python scalar."""
     kernels = KERNELS[row.op]
 
     def on_scalars(*args):
@@ -180,7 +180,7 @@ def _check_exponent(dtype: np.dtype, n: int) -> None:
 
 
 def beside_integer(x: Array) -> Array:
-    """Booleans beside a Python integer are integers, as in sums; anything else as it is."""
+    """Booleans as integers, as in sums; anything else as it is."""
     if x.__class__ in TENSORS and x._data.dtype in dtypes.RAW_BOOLEANS:
         return above.cast(x, dtypes.int64)
     return x
@@ -207,7 +207,7 @@ def _pow_slope(y, x, p):
 
 
 def _pow_growth(y, x, p):
-    """xᵖ·ln x; as a function of p ≥ 0, 0ᵖ is taken for the constant it is beyond p = 0."""
+    """xᵖ·ln x; 0ᵖ for p ≥ 0 counts as the constant 0, which it is for p > 0."""
     if x.__class__ in PYTHON_SCALARS:
         return y * (log(x) if x else 0.0)
     return strong_product(strong_product(not_equal(x, 0), log(x)), y)
@@ -560,7 +560,7 @@ gate: Caller = linear(
     moves="values",
     pulls_mask=True,
     batch=Along(()),
-    sample=samples.gated,
+    sample=samples.gates,
 )
 
 relu: Caller = elementwise(
@@ -609,7 +609,7 @@ clip_upper: Caller = private(
 
 
 def _limits(dtype: np.dtype, lo: Any, hi: Any) -> tuple[Any, Any]:
-    """Bounds of clip without integers that limit nothing; the others are held by the dtype."""
+    """Bounds of clip, None for integers that limit nothing; the others must fit the dtype."""
     least, most = dtypes.bounds(dtype)
     lo = None if lo.__class__ is int and lo < least else lo
     hi = None if hi.__class__ is int and hi > most else hi

@@ -63,7 +63,7 @@ def _qr_shape(a: Aval, mode: str) -> tuple[Aval, Aval]:
 
 
 def _qr_push(tangents, y, a, _mode):
-    """dQ = Q·Ω, Ω skew-Hermitian; where Q is free to turn, it does not."""
+    """dQ = Q·Ω, Ω skew-Hermitian, and zero where Q is not determined."""
     (da,), (q, r) = tangents, y
     k = min(q.shape[-2], r.shape[-1])
     q1, r1 = columns(q, 0, k), columns(rows(r, 0, k), 0, k)

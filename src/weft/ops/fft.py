@@ -15,7 +15,7 @@ from .samples import linalg as samples
 from .slicing import along, narrow, unslice
 from .structural import cast, roll
 
-# Lengths, one for each axis, or the axes; None: the lengths that they have, or all axes.
+# Lengths, one for each axis, or axes; None: their own lengths, or all axes.
 PerAxis: TypeAlias = Sequence[int] | None
 
 _NORMS = ("backward", "ortho", "forward")
@@ -94,7 +94,7 @@ paired: Caller = linear(
     transpose=[lambda g, x, n, axis, factor: paired(g, n, axis, factor)],
     reads="",
     batch=Along((1,)),
-    sample=samples("paired"),
+    sample=samples("frequency_pairs"),
 )
 
 

@@ -26,7 +26,7 @@ from .structural import broadcast_to, cast, inverse, moveaxis, permute, reshape,
 
 
 def _selected_shape(name: str, x: Aval, i: Aval, axis: int) -> tuple[int, ...]:
-    """The shape of what an index array takes of x."""
+    """The shape of x indexed by an array along an axis."""
     integers(name, i)
     axis_in(name, axis, x.ndim)
     return (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :])
@@ -75,7 +75,7 @@ take: Caller = linear(
     sample=samples("takes"),
 )
 
-# Zeros of length `size` along an axis, with x added up where its indices say.
+# Zeros of length `size` along an axis, with x added at its indices.
 segment_sum: Caller = linear(
     "segment_sum",
     compute=in_range("segment_sum", "index"),
@@ -101,7 +101,7 @@ def _index_put_shape(x: Aval, i: Aval, v: Aval, axis: int) -> Aval:
 
 
 def _surviving(g, x, i, v, axis):
-    """The cotangent of what was written: nothing where a later write has replaced it."""
+    """The cotangent of the written values: zero where a later write overwrote them."""
     last = last_writes(i, g.shape[axis])
     last = reshape(last, (*i.shape, *(1,) * (len(g.shape) - 1 - axis)))
     return unbroadcast(where(last, take(g, i, axis), 0.0), v.shape)
@@ -119,7 +119,7 @@ def _batch_index_put(call, size, mapped, args, static):
     return reshape(call(line, own_places(i, lead, n), v, 0), x.shape)
 
 
-# x with v in the places that the indices take; of several writes to a place the last wins.
+# x with v written at the indices; of several writes to a position the last wins.
 index_put: Caller = linear(
     "index_put",
     compute=in_range("index_put", "index"),
@@ -144,7 +144,7 @@ def _batch_last_writes(call, size, mapped, args, static):
     return call(own_places(i, (), n), size * n)
 
 
-# Which of the indices of an axis come again later on.
+# Which of the indices of an axis occur again later.
 last_writes: Caller = row_without_derivative(
     "last_writes",
     compute=in_range("last_writes"),
@@ -182,7 +182,7 @@ slice_set: Caller = linear(
 )
 
 
-# The number of places that are not zero is known only when it is counted: -1 stands for it.
+# The number of nonzeros depends on the values: -1 stands for it.
 flatnonzero: Caller = row_without_derivative(
     "flatnonzero", shape=lambda x: x.like((-1,), dtypes.int64), sample=samples("masks")
 )
@@ -212,12 +212,12 @@ one_hot: Caller = row_without_derivative(
 
 
 def embedding(weight: Array, i: Array) -> Array:
-    """The rows of a table that the indices name."""
+    """The rows of a table at the indices."""
     return take(weight, i, 0)
 
 
 def index_add(x: Array, i: Array, v: Array, axis: int) -> Array:
-    """x with v added where the indices say; duplicates add up."""
+    """x with v added at the indices along an axis; duplicates add up."""
     shape = (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :])
     return x + segment_sum(broadcast_to(as_array(x, as_value(x, v)), shape), i, axis, x.shape[axis])
 
@@ -228,7 +228,7 @@ def get(x: Array, key: Any) -> Array:
     if index is not None:
         return slice_(x, index)
     if type(key) in TENSORS and key.shape and x.shape and dtype_kind(key) in "iu":
-        return take(x, index_like(x, key), 0)  # by far the commonest, without the detours
+        return take(x, index_like(x, key), 0)  # fast path of the most common key
     key = parse(key, x.shape)
     if not key.selectors:
         return slice_(x, key.index)
@@ -292,7 +292,7 @@ def add_at(x: Array, key: Any, v: Array) -> Array:
 
 
 class Way:
-    """From an array to one whose selected axes are joined into one, and back."""
+    """Moves an array to the form in which the selected axes are one axis, and back."""
 
     def __init__(self, key: Key, x: Array):
         shape = tuple(x.shape)
@@ -330,7 +330,7 @@ def _joined_index(selectors: tuple[Selector, ...], x):
 
 
 def _lone_mask(key: Key, x):
-    """The mask, shaped to broadcast with x, where a key selects by it alone."""
+    """The mask of a key that is nothing but a mask, reshaped to broadcast with x."""
     if len(key.selectors) != 1 or not key.selectors[0].is_mask:
         return None
     axes, mask, _ = key.selectors[0]
@@ -339,7 +339,7 @@ def _lone_mask(key: Key, x):
 
 
 def as_value(x: Array, v: Any) -> Array:
-    """What is to be written into x, in the dtype of x; a Python scalar if that will do."""
+    """A value to be written into x, in its dtype; Python scalars that promote to it stay."""
     dtype = aval_of(x).dtype
     scalar = type(v) in PYTHON_SCALARS
     if not scalar and type(x) in TENSORS and type(v) not in TENSORS:

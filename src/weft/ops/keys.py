@@ -1,4 +1,4 @@
-"""Keys as NumPy takes them: a basic index, then arrays that select along what it leaves."""
+"""NumPy's indexing keys: a basic index, then arrays that index its result."""
 
 from collections.abc import Sequence
 from operator import index as as_int
@@ -41,7 +41,7 @@ class Key(NamedTuple):
 
 
 class _ArrayKey(NamedTuple):
-    """An entry of a key that is an array, and how many axes it stands for."""
+    """An array in a key, and how many axes it indexes."""
 
     array: Any
     is_mask: bool
@@ -53,7 +53,7 @@ def _fault(message: str) -> IndexingError:
 
 
 def basic_index(key: Any, shape: Shape) -> Index | None:
-    """The basic index that a key of ints, slices, None and Ellipsis is; None for another."""
+    """The basic index of a key of ints, slices, None and Ellipsis; None for other keys."""
     if key.__class__ is slice and len(shape) == 1:
         return (span(key, shape[0]),)
     entries = key if key.__class__ is tuple else (key,)
@@ -126,14 +126,14 @@ def _as_array(e) -> np.ndarray:
 
 
 def _entry(e):
-    """An entry of a key, with other kinds of integers and arrays told apart."""
+    """An entry of a key; integers of any kind become ints, arrays `_ArrayKey`s."""
     if e is None or e is Ellipsis or e.__class__ is slice or e.__class__ is int:
         return e
     if not hasattr(e, "dtype"):
         if hasattr(e, "__index__") and not isinstance(e, bool):
             return as_int(e)
         e = _as_array(e)
-        if not e.size:  # an empty list says nothing of its type
+        if not e.size:  # an empty list has no dtype of its own
             e = e.astype(np.intp)
     kind = dtype_kind(e)
     if kind == "b":
@@ -147,7 +147,7 @@ def _entry(e):
 
 
 def _are_scattered(entries) -> bool:
-    """Whether something (if only an Ellipsis of no axes) stands between the arrays of a key.
+    """Whether another entry (even an Ellipsis of no axes) separates the arrays of a key.
 
     Integers beside arrays count as arrays, as they do in NumPy.
     """
@@ -171,7 +171,7 @@ def _without_ellipsis(entries: Sequence[Any], ndim: int) -> list[Any]:
 
 
 def _split_mixed_key(entries: list[Any], shape: Shape) -> tuple[Index, tuple[Selector, ...]]:
-    """The basic index and the selectors of a key with arrays, whose axes the index keeps."""
+    """The basic index of a key with arrays, which keeps the axes they index, and its selectors."""
     index: list[Entry] = []
     selectors = []
     axis = out = 0
@@ -193,7 +193,7 @@ def _split_mixed_key(entries: list[Any], shape: Shape) -> tuple[Index, tuple[Sel
 
 
 def _check_index(i, axis: int, n: int):
-    """An index; one number of a program in writing is checked there, as an int is here."""
+    """An index; a traced scalar gets a guard in the program, since its value is not known here."""
     x = as_seen_by_trace(i) if type(i) in TENSORS else i
     if len(i.shape) or not getattr(getattr(x, "_data", x), "staged", False):
         return i
@@ -201,7 +201,7 @@ def _check_index(i, axis: int, n: int):
 
 
 def _covered_lengths(e: _ArrayKey, axis: int, shape: Shape) -> tuple[int, ...]:
-    """The lengths of the axes an array stands for: a mask's own, or 0 where it has none."""
+    """The lengths of the axes an array indexes: a mask's own, or 0 where it has none."""
     lengths = tuple(shape[axis : axis + e.ndim])
     if e.is_mask:
         own = tuple(e.array.shape)

@@ -1,7 +1,7 @@
 """Rows: layer normalisation with its weight and bias, in one step each way.
 
-They act on the last axes of x, those that the weight has. What is kept is the normalised values
-and the variances, which have a dtype of their own.
+They act on the last axes of x, those that the weight has. Saved for the backward pass are the
+normalised values and the variances, which have a dtype of their own.
 """
 
 from math import prod
@@ -147,7 +147,7 @@ def _gradient_push(tangents, results, g, y, variance, w, eps):
 
 
 def _gradient_batch(call, size, mapped, args, static):
-    """Written out, since the sums leave the batch alone."""
+    """By composites, since the sums do not run over the batch axis."""
     (eps,) = static
     g, y, variance = (
         a if m else spread(a, size) for a, m in zip(args[:3], mapped[:3], strict=True)

@@ -18,7 +18,7 @@ from .systems import inv, matrix_rank, pinv, solve_matrix, solve_triangle
 
 
 def _of_vectors(solver, a, b, *static):
-    """A solver of matrix equations, for one right side too."""
+    """A solver of matrix equations, extended to a vector as the right side."""
     if len(b.shape) != 1:
         return solver(a, b, *static)
     x = solver(a, reshape(b, (*b.shape, 1)), *static)

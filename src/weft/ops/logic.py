@@ -157,7 +157,7 @@ bitwise_invert: Caller = row_without_derivative(
     spell=("bitwise_not", "invert"),
     public="weft",
     batch=pointwise,
-    sample=samples.drawn(samples.truths(1), samples.integers((-8, 8))),
+    sample=samples.chain(samples.truths(1), samples.integers((-8, 8))),
     doc="Every bit of x inverted: −x − 1 of signed integers, `not x` of booleans.\n"
     "bitwise_invert([0, 5]) = [-1, -6]",
 )

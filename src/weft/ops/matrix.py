@@ -97,12 +97,12 @@ def trace_of_product(a: Array, b: Array) -> Array:
 
 
 def as_factor(x: Array) -> Array:
-    """Scalars that are to multiply matrices."""
+    """Scalars with two axes appended, to multiply matrices."""
     return reshape(x, (*x.shape, 1, 1))
 
 
 def as_row(x: Array) -> Array:
-    """Scalars that are to multiply the columns of matrices."""
+    """Scalars with a row axis inserted, to multiply the columns of matrices."""
     return reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
 
 
@@ -119,7 +119,7 @@ def rows(x: Array, start: int, stop: int) -> Array:
 def complete_basis_tangent(q: Array, dq: Array) -> Array:
     """The tangent of an orthonormal basis from that of its first vectors.
 
-    The others, of which only the space counts, turn against those and not among themselves.
+    Of the others only the span matters: they rotate against the first ones, not among themselves.
     """
     k, n = dq.shape[-1], q.shape[-1]
     if k == n:
@@ -138,7 +138,7 @@ def for_first(q: Array, g: Array, k: int) -> Array:
 
 
 def fit_cotangent(g: Array, x: Array | None) -> Array | None:
-    """A cotangent for x, which may have been broadcast, or need none."""
+    """A cotangent summed to the shape of x; None where x needs none."""
     return None if x is None else unbroadcast(g, x.shape)
 
 

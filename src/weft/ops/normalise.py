@@ -1,6 +1,6 @@
 """Rows: arrays brought to mean zero and variance one, or to mean square one, over axes.
 
-The derivative is a projection that needs the result and the variance only: x is not kept. The
+The derivative is a projection that needs the result and the variance only: x is not saved. The
 statistics have a dtype of their own, the last parameter: squares leave the range of float16.
 """
 
@@ -60,7 +60,7 @@ def _projection_pull(u, z, g, y, axes, centred):
     return projection(u, y, axes, centred), -dy
 
 
-# g - mean(g) - y·mean(gy): what is left of g beside the constants (if centred) and beside y.
+# g - mean(g) - y·mean(gy): g less its projections onto the constants (if centred) and onto y.
 projection: Caller = general(
     "projection",
     reads="g y",
@@ -133,7 +133,7 @@ standardise: Caller = general(
     static=True,
     precision="single",
     batch=Along(),
-    sample=samples("normalised"),
+    sample=samples("normalisations"),
 )
 
 

@@ -44,7 +44,7 @@ def _sort_pull(g, y, x, axis, descending):
     return (scatter_sum(g, argsort(x, axis, descending), axis, x.shape[axis]),)
 
 
-# The order is found again when the derivative asks for it: NumPy sorts values several times
+# The order is computed again in the derivative: NumPy sorts values several times
 # faster than it sorts indices.
 sort: Caller = general(
     "sort",
@@ -59,7 +59,7 @@ sort: Caller = general(
 
 
 def _routing_row(name: str, shape, axis_at: int, sample):
-    """A row (values, indices) whose derivative goes to the indices it returns.
+    """A row (values, indices) whose derivative gathers and scatters by these indices.
 
     `axis_at` says which of the static parameters is the axis.
     """
@@ -128,8 +128,8 @@ def _found_shape(name: str):
     return shape
 
 
-_max_found = _routing_row("max_with_indices", _found_shape("max_with_indices"), 0, samples("found"))
-_min_found = _routing_row("min_with_indices", _found_shape("min_with_indices"), 0, samples("found"))
+_max_found = _routing_row("max_with_indices", _found_shape("max_with_indices"), 0, samples("peaks"))
+_min_found = _routing_row("min_with_indices", _found_shape("min_with_indices"), 0, samples("peaks"))
 
 
 def max_with_indices(x: Array, axis: int, keepdims: bool = False) -> tuple[Array, Array]:
@@ -155,7 +155,7 @@ def _searchsorted_shape(sequence: Aval, x: Aval, right: bool) -> Aval:
 
 
 def _comes_before(a, x, right: bool):
-    """Whether an element of a sorted array is passed on the way to the place of x.
+    """Whether an element of a sorted array lies before the insertion point of x.
 
     NaN is sorted behind all numbers.
     """

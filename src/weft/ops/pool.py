@@ -1,8 +1,8 @@
 """Rows: windows that slide over the last axes, each reduced to one number.
 
-Sizes fit exactly (see backend/window_sizes.py): padding behind an axis says where windows end.
-The tap that a window's largest element is found at is its number in the window, in the order of
-memory; windows of up to 256 elements keep a byte for it.
+Sizes fit exactly (see backend/shared/window_sizes.py): the last window ends where the padding
+ends. A tap is the position of an element in its window, in memory order; for windows of up to
+256 elements it is saved as a byte.
 """
 
 from ..backend.shared.window_sizes import counts_of, size_of, tap_dtype

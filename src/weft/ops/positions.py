@@ -1,4 +1,4 @@
-"""Rows: indices of several axes as indices of those axes joined, and what every index must be."""
+"""Rows: indices of several axes as indices of those axes joined, and checks of indices."""
 
 from math import prod
 from typing import Any
@@ -23,7 +23,7 @@ from .structural import reshape
 
 
 def in_range(name: str, called: str = "") -> Kernel:
-    """The backend's kernel, with an index that is out of range as an error of ours."""
+    """The backend's kernel, which raises IndexingError for an index out of range."""
 
     def compute(xp, *args):
         try:
@@ -41,9 +41,9 @@ def integers(name: str, i: Aval) -> None:
 
 
 def within(i: Array, least: int, n: int, message: str) -> Array:
-    """Indices of a program in writing, checked at each call: all are from `least` to n − 1.
+    """Traced indices with a guard that checks at each call that all are in [least, n).
 
-    The message is as `graph.guard.told` takes it.
+    The message is formatted by `graph.guard.index_message`.
     """
     low, high = dtypes.bounds(i.dtype)
     tests = [greater_equal(i, least)] if low < least else []
@@ -56,7 +56,7 @@ def within(i: Array, least: int, n: int, message: str) -> Array:
 
 
 def index_like(x: Array, i: Any) -> Array:
-    """Indices as an array, or a tensor, on the backend of x; those at a level stay there."""
+    """Indices as an array, or a tensor, on the backend of x; boxes keep their level."""
     raw = x._data if type(x) in TENSORS else x
     if type(i) in TENSORS:
         return i if type(x) in TENSORS else i._data
@@ -83,7 +83,7 @@ ravel_index: Caller = row_without_derivative(
 
 
 def own_places(i: Array, lead: Shape, n: int) -> Array:
-    """Each element's indices of an axis of length n, for the whole batch in one line.
+    """Each batch element's indices of an axis of length n, as indices of one joined axis.
 
     The batch axis, the axes `lead` before the axis and the axis itself are joined.
     """

@@ -32,7 +32,7 @@ _ROUNDING = ("lower", "higher", "nearest", "midpoint")
 
 
 def _sorted_together(name: str, x, axes):
-    """x sorted over all of `axes`, which become one axis behind the others."""
+    """x sorted over all of `axes`, joined into one last axis."""
     n = count(x.shape, axes)
     if not n:
         raise ShapeError(f"{name}: shape {tuple(x.shape)} has no element along axes {axes}")

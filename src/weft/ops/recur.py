@@ -1,6 +1,5 @@
-"""Rows: one step of a recurrent network, whose gates are open or shut together.
-
-A step keeps its opened gates, and not what came into them.
+"""Rows: one step of a recurrent network, all gates in one pass. A step saves its gates after the
+activations, and not their inputs.
 """
 
 from ..core import dtypes
@@ -17,7 +16,7 @@ from .structural import broadcast_to, concat, unbroadcast
 
 
 def _parts(x: Array | None, count: int) -> list[Array]:
-    """x cut along its last axis; zeros for nothing."""
+    """x split along its last axis; None gives zeros."""
     if x is None:
         return [0.0] * count
     axis, n = len(x.shape) - 1, x.shape[-1] // count

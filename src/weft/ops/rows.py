@@ -21,7 +21,7 @@ from ..core.op import (
 )
 from .batching import pointwise
 
-# A computation, a shape rule, or a part of a derivative.
+# A computation, a shape rule, or part of a derivative.
 Formula: TypeAlias = Callable[..., Any]
 F = TypeVar("F", bound=Formula)
 # One pull-back for each argument (None: no derivative), or one for all of any number.
@@ -41,13 +41,13 @@ def times(product: F) -> F:
 
 
 def on_demand(pull: F) -> F:
-    """Mark a pull-back of which some cotangents are functions: those that are wanted are called."""
+    """Mark a pull-back that returns thunks for some cotangents; only those needed are called."""
     pull.on_demand = True  # type: ignore[attr-defined]
     return pull
 
 
 def _flags(name: str, f: Formula, skip: int, reads: str) -> Reads:
-    """Which parameters of a rule's function, after some that are no (y, *args), `reads` names."""
+    """Which parameters of a rule's function `reads` names; the first `skip` are not counted."""
     code = f.__code__
     names = code.co_varnames[skip : code.co_argcount + bool(code.co_flags & CO_VARARGS)]
     if not names or not set(reads.split()) <= set(names):
@@ -78,7 +78,7 @@ def elementwise_shape(
         if out == "bool":
             return Aval(shape, dtypes.bool_, arrays[0].device)
         dtype = dtypes.promote_all(a.dtype for a in arrays)
-        for a in avals:  # an aval without a device is a Python scalar's
+        for a in avals:  # a Python scalar has an aval without a device
             if a.device is None and dtypes.rank(a.dtype) > dtypes.rank(dtype):
                 dtype = dtypes.scalar_result(a.dtype, dtype)
         if floating and not dtypes.is_inexact(dtype):
@@ -109,7 +109,7 @@ def elementwise(
     """A broadcasting row: `d[i]` is ∂y/∂xᵢ as a function of (y, *args, *static).
 
     `reads` names the parameters among y and the arguments that the partials read, as in "y x", or
-    is a tuple of such names for each; None: all of them. Others are not kept for a backward pass.
+    is a tuple of such names for each; None: all of them. Others are not saved for a backward pass.
     """
     n = len(d) if d is not None else arity or 1
     row.setdefault("batch", pointwise)
@@ -133,7 +133,7 @@ def elementwise(
     return caller(enter(op))
 
 
-# A broadcasting row that users call through a function around it, or not at all.
+# A broadcasting row that is not public by itself.
 private = partial(elementwise, public="")
 # A broadcasting row that autocast computes in float32: its values or its slopes leave the range of
 # half types, or lose the digits that matter.
@@ -157,7 +157,7 @@ def linear(
     each = (transpose,) if callable(transpose) else tuple(transpose)
     count = None if callable(transpose) else len(each)
     row.setdefault("promote", None if count is None else ())
-    # What comes before the arguments, (g) or (g, i), has a parameter where y would have its own.
+    # Of (g, *args) g takes the place of y, of (g, i, *args) i does.
     flags = _flags_of_each(name, each, reads, lambda f: int(count is None))
     return caller(enter(Op(name, compute, shape, LinearRule(each, joint, flags), count, **row)))
 
@@ -177,7 +177,7 @@ def general(
 ) -> Caller:
     """A row with a push-forward (and, where that pays, a pull-back) of its own.
 
-    `reads` names the parameters of the pull-back (else of the push-forward) that are kept for it.
+    `reads` names the parameters of the pull-back (else of the push-forward) that are saved for it.
     """
     flags = None if reads is None else _flags(name, pull or push, 1, reads)
     rule = Jvp(push, pull, keep, unread, flags)

@@ -1,8 +1,8 @@
 """Rows: basic indexing, by integers, slices and new axes.
 
-A basic index is written out in full, with one entry for each axis: an int, a slice as
-(start, count, step), or None for a new axis. Unlike Python's slices (before 3.12) it can be
-hashed, and it says the shape of its result.
+A basic index is written out in full, with one entry for each axis: an int, a slice as (start,
+count, step), or None for a new axis. Unlike Python's slices (before 3.12) it is hashable, and it
+determines the shape of its result.
 """
 
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ def everything(shape: Iterable[int]) -> Index:
 
 
 def indexed_shape(index: Index) -> tuple[int, ...]:
-    """The shape of what a basic index takes."""
+    """The shape of the elements at a basic index."""
     return tuple([1 if p is None else p[1] for p in index if not isinstance(p, int)])
 
 
@@ -83,7 +83,7 @@ slice_: Caller = linear(
     sample=samples("slices"),
 )
 
-# Zeros of `shape` with x in the places that the index takes.
+# Zeros of `shape` with x at the index.
 unslice: Caller = linear(
     "unslice",
     reads="",

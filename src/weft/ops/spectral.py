@@ -114,7 +114,7 @@ divided: Caller = general(
     pull=_divided_pull,
     reads="y h",
     batch=Stacked((2, 2)),
-    sample=spectra("divided"),
+    sample=spectra("quotients"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Rows: products and quotients in which a zero wins over whatever meets it."""
+"""Rows: products and quotients in which a zero wins over infinities and NaN."""
 
 import math
 

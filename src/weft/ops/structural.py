@@ -28,7 +28,7 @@ cast: Caller = linear(
     sample=samples("casts"),
 )
 
-# A new name for a value, and a new node: what a derivative is taken with respect to.
+# The same value with a node of its own, to differentiate with respect to it.
 alias: Caller = linear(
     "alias",
     reads="",
@@ -42,7 +42,7 @@ alias: Caller = linear(
     sample=samples("arrays"),
 )
 
-# The same value without a derivative, for programs that are written down.
+# The same value without a derivative, in traced programs.
 detach: Caller = private(
     "detach",
     [0],
@@ -51,7 +51,7 @@ detach: Caller = private(
     cost="light",
     moves="strides",
     views="always",
-    sample=samples("stopped"),
+    sample=samples("constants"),
 )
 
 copy: Caller = linear(
@@ -94,7 +94,7 @@ def _permute_shape(x: Aval, axes) -> Aval:
 
 @lru_cache(maxsize=256)
 def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
-    """The order of axes that undoes an order of axes."""
+    """The inverse of a permutation of axes."""
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
@@ -160,7 +160,7 @@ sum_: Caller = linear(
 
 @lru_cache(maxsize=1024)
 def _spread_axes(shape, narrower) -> tuple[tuple[int, ...], bool]:
-    """The axes that broadcasting `narrower` to `shape` has made, and whether all are new."""
+    """The axes along which `narrower` broadcasts to `shape`, and whether all of them are new."""
     new = len(shape) - len(narrower)
     grown = [i + new for i, n in enumerate(narrower) if n == 1 != shape[i + new]]
     return (*range(new), *grown), not grown
@@ -280,7 +280,7 @@ def _piece(g, i, args, axis, ends):
     return narrow(g, axis, ends[i - 1] if i else 0, ends[i])
 
 
-# `ends` are the running totals of the lengths, for pieces that nobody else remembers.
+# `ends` are the cumulative lengths, since the pieces themselves are not saved.
 _concat = linear(
     "concat",
     reads="",
@@ -329,12 +329,12 @@ stack: Caller = linear(
 
 
 def unstack(x: Array, axis: int) -> tuple[Array, ...]:
-    """The slices of x along an axis, which they do not have any more."""
+    """The slices of x along an axis, without that axis."""
     return tuple(slice_(x, along(x.shape, axis, i)) for i in range(x.shape[axis]))
 
 
 def split(x: Array, ends: tuple[int, ...], axis: int) -> tuple[Array, ...]:
-    """x cut before each of the positions `ends` along an axis, as NumPy's split does."""
+    """x split before each of the positions `ends` along an axis, as by NumPy's split."""
     n = x.shape[axis]
     cuts = [min(end, n) for end in (0, *ends, n)]
     return tuple(narrow(x, axis, a, max(a, b)) for a, b in pairwise(cuts))

@@ -44,7 +44,7 @@ def _system(name: str):
 
 
 def _change(tangents, x, part):
-    """dB − dA·X, the right side that the tangent of a solution X has."""
+    """dB − dA·X, the right side of the system for the tangent of a solution X."""
     da, db = tangents
     if da is None:
         return db

@@ -1,4 +1,4 @@
-"""The whole table, whose rows are otherwise entered as their modules are needed."""
+"""The whole table; otherwise a row is registered when its module is first imported."""
 
 from functools import lru_cache
 from importlib import import_module

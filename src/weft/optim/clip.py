@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _G = TypeVar("_G", bound="Clipped")
 PIECE = 1 << 16
-# What holds gradients to be changed in place: a map, a list, parameters, or a module.
+# A container of gradients to be changed in place: a map, a list, parameters, or a module.
 Clipped: TypeAlias = "GradientMap | Module | list[Any] | Iterable[Tensor | tuple[str, Tensor]]"
 
 
@@ -217,7 +217,7 @@ def global_norm(grads: "Iterable[Tensor | None]", norm_type: float = 2.0) -> flo
 
 
 def common_norm(norms: list[float], norm_type: float) -> float:
-    """The norm of vectors put together, from the norms of each."""
+    """The norm of the concatenation of vectors, from the norm of each."""
     if any(n != n for n in norms):
         return float("nan")
     if norm_type == inf or not norms:
@@ -246,7 +246,7 @@ def array_norm(raw: Any, kind: float) -> float:
 
 
 def _power_sum(line, kind: float) -> float:
-    """Σ xᵏ, by pieces whose sums are added in double precision: the same for any thread count."""
+    """Σ xᵏ, by blocks whose sums are added in double precision: the same for any thread count."""
     total = 0.0
     for start in range(0, len(line), PIECE):
         part = line[start : start + PIECE]
@@ -268,7 +268,7 @@ def _unit_norms(raw):
 
 
 def check_limit(what: str, name: str, value: float) -> None:
-    """Refuse what is no number ≥ 0."""
+    """Raise unless the value is a number ≥ 0."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise errors.DTypeError(f"{what}: {name} is a {type(value).__name__}, expected a number")
     if not float(value) >= 0:
@@ -289,7 +289,7 @@ def _culprits(held: list[HeldGradient], total: float, norm_type: float) -> str:
 def gather_gradients(
     what: str, grads: Any, params: "Iterable[Tensor] | None" = None
 ) -> list[HeldGradient]:
-    """The gradients in whatever form they come, each with how to replace it."""
+    """The gradients of any accepted container, each with a function that replaces it."""
     if isinstance(grads, GradientMap):
         held = _of_map(grads, params)
     elif hasattr(grads, "named_parameters"):
@@ -323,7 +323,7 @@ def _of_parameter(name: str, p) -> HeldGradient:
 
 
 def _is_parameter(item) -> bool:
-    """Whether an item's gradient is meant; a frozen parameter has none, but is none either."""
+    """Whether an item is a parameter (frozen ones too), whose `.grad` is meant."""
     return type(item) is Parameter or (
         type(item) in TENSORS and item.requires_grad and item.is_leaf
     )
@@ -342,12 +342,12 @@ def _of_items(what: str, grads, params: list) -> list[HeldGradient]:
                 f"{what}: gradients in a {type(grads).__name__} cannot be replaced; give a list"
             )
         else:
-            held.append(_of_place(grads, i, params))
+            held.append(_read_item(grads, i, params))
     return held
 
 
-def _of_place(grads: list, i: int, params: list) -> HeldGradient:
-    """A gradient, or a pair or triple that ends with one, in a list."""
+def _read_item(grads: list, i: int, params: list) -> HeldGradient:
+    """The gradient at index i of a list, which may be the last of a pair or triple."""
     item = grads[i]
     if not isinstance(item, tuple):
         owner = params[i] if i < len(params) else None

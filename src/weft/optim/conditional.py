@@ -1,4 +1,4 @@
-"""Steps of a compiled function that are taken only where a flag holds: those with a loss scale."""
+"""Conditional steps in a compiled function: those that a loss scaler may skip."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from ..ops.elementwise import where
 
 @dataclass(frozen=True)
 class Condition:
-    """A flag of the program, and how to ask for it after a call."""
+    """A flag of the program, and a function that reads it after a call."""
 
     flag: Any
     held: Callable[[], bool]
@@ -33,13 +33,13 @@ def _conditions(staging) -> list[Condition]:
 
 
 def condition_of(staging: Any) -> Condition | None:
-    """What the step that is being written down depends on, if on anything."""
+    """The condition of the step that is being traced; None: unconditional."""
     inside = _conditions(staging)
     return inside[-1] if inside else None
 
 
 def choose_if_taken(staging: Any, new: Any, old: Any) -> Any:
-    """What is there after a step: the old value, if the step is not taken."""
+    """The value after a step: the old one if the step is skipped."""
     condition = condition_of(staging)
     return new if condition is None else where(condition.flag, new, old)
 
@@ -47,7 +47,7 @@ def choose_if_taken(staging: Any, new: Any, old: Any) -> Any:
 def count_if_taken(
     staging: Any, count: Callable[[], None], otherwise: Callable[[], None] | None = None
 ) -> Any:
-    """What is done after a call, if the step was taken in it; else `otherwise`."""
+    """The commit of a step: `count` after a call that took it, else `otherwise`."""
     condition = condition_of(staging)
     if condition is None:
         return count
@@ -62,7 +62,7 @@ def count_if_taken(
 
 
 def refuse_second(staging: Any, name: str, ahead: int, slots: dict[str, Any]) -> None:
-    """Refuse another step in a program where one may be left out: how far would it be?"""
+    """Refuse a second step in a program whose first may be skipped: its step count is unknown."""
     if condition_of(staging) is not None:
         slots["conditional"] = True
     if ahead > 1 and "conditional" in slots:

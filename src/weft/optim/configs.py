@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from .. import errors
 from ..arrays.keywords import unknown_keyword
 
-# PyTorch's name of a field, or of several fields that it takes as one tuple.
+# PyTorch's name of a field, or of a tuple of fields.
 Spelling = Mapping[str, str | tuple[str, ...]]
 
 _BETAS: Spelling = {"betas": ("beta1", "beta2")}
@@ -64,7 +64,7 @@ def checked_number(what: str, name: str, value: Any) -> Any:
 
 
 def check_choice(what: str, name: str, value: Any, choices: tuple[str | None, ...]) -> None:
-    """Refuse what is none of the choices."""
+    """Raise unless the value is one of the choices."""
     if value not in choices:
         names = ", ".join(repr(c) for c in choices)
         raise errors.ArgumentError(f"{what}: {name}={value!r:.40}, expected one of {names}")
@@ -111,7 +111,7 @@ class Config:
 
     @classmethod
     def keywords(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """`read` of what somebody wrote as keywords; unknown ones are refused."""
+        """`read` of keyword arguments; unknown ones are refused."""
         found, names = cls.read(options), [f.name for f in fields(cls)]
         for name in found:
             if name not in names:

@@ -50,7 +50,7 @@ class EMA:
     [3.0]
     """
 
-    _walked = ()  # it tells a function that is being compiled by itself what that depends on
+    _walked = ()  # its guards are stated while tracing, not found by the walk over reachable state
 
     def __init__(self, params: Params = (), decay: float = 0.999):
         self.decay: float = _check_decay("EMA", decay)

@@ -88,7 +88,7 @@ class LBFGS(Optimizer):
         self.entries()
 
     def entries(self) -> list[ParameterEntry]:
-        """The parameters of the one group; when they are others, the history begins anew."""
+        """The parameters of the one group; if they changed, the history starts afresh."""
         found = super().entries()
         places = {e.param.device for e in found}
         if len(self.param_groups) > 1 or len(places) > 1:

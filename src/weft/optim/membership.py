@@ -1,4 +1,4 @@
-"""Which parameters belong to which group of an optimizer, as the groups say at each moment."""
+"""Which parameters belong to which group of an optimizer, read from `param_groups`."""
 
 from collections.abc import Mapping
 from operator import is_
@@ -20,8 +20,8 @@ class GroupRecord(NamedTuple):
     ratio: float
 
 
-def as_read(known: list[GroupRecord], groups: Any) -> bool:
-    """Whether the groups hold what they held when they were last read.
+def is_unchanged(known: list[GroupRecord], groups: Any) -> bool:
+    """Whether the groups are unchanged since they were last read.
 
     Parameters are compared by identity: tensors compare by their values otherwise.
     """
@@ -35,10 +35,10 @@ def as_read(known: list[GroupRecord], groups: Any) -> bool:
 
 
 def regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
-    """Take over what the groups hold now; if something in them is refused, nothing changes.
+    """Adopt the groups as they are now; if something in them is refused, nothing changes.
 
-    A parameter keeps its state, also in another group; that of one which is in no group any more
-    is forgotten. Parameters without a name are called by their position.
+    A parameter keeps its state, also in another group; the state of a parameter that left all
+    groups is dropped. Parameters without a name are called by their position.
     """
     what = type(optimizer).__name__
     pairs = [_pairs(what, group) for group in groups]
@@ -63,11 +63,11 @@ def regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
     state |= check_states(optimizer, came, saved, lambda e: order[id(e.group)])
     optimizer._entries = {e.param: e for e in entries}
     optimizer.state, optimizer._pending = state, waiting
-    _settle(optimizer, groups, pairs, settings, ratios)
+    _install(optimizer, groups, pairs, settings, ratios)
 
 
-def _settle(optimizer, groups: list, pairs: list, settings: list, ratios: dict) -> None:
-    """Put groups that have been accepted in place, new ones with all their settings."""
+def _install(optimizer, groups: list, pairs: list, settings: list, ratios: dict) -> None:
+    """Install checked groups, new ones with all their settings."""
     rate = optimizer.config.lr
     for group, held, own in zip(groups, pairs, settings, strict=True):
         listed = group["params"] if type(group["params"]) is list else []
@@ -96,7 +96,7 @@ def _pairs(what: str, group) -> list[tuple[str | None, Any]]:
 
 
 def _entries(optimizer, groups: list, pairs: list) -> list[ParameterEntry]:
-    """The entries of all groups' parameters; those in the group where they were stay."""
+    """The entries of all groups' parameters; an entry whose group is the same is reused."""
     what, found, keys, params = type(optimizer).__name__, [], set(), set()
     for group, held in zip(groups, pairs, strict=True):
         for name, p in held:

@@ -1,4 +1,4 @@
-"""Optimizer: parameters, their groups and state, and the step that a rule makes of them."""
+"""Optimizer: parameters, their groups and state, and the step by an update rule."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, fields, replace
@@ -17,16 +17,16 @@ from ..core.value import TENSORS, as_seen_by_trace, wrap
 from ..transform.modes.backward import enable_grad
 from . import configs, staged, state
 from .configs import Config, checked_number
-from .membership import GroupRecord, as_read, regroup
+from .membership import GroupRecord, is_unchanged, regroup
 from .parameters import (
     Gradients,
     ParameterEntry,
     Params,
     gradient_pairs,
+    graph_of_gradients,
     group_options,
     groups_of,
-    of_graph,
-    of_variables,
+    parameters_of_variables,
     raw_gradient,
 )
 from .walk import Job, walk
@@ -64,14 +64,14 @@ class Optimizer:
     ([0.75], [0.5])
     """
 
-    _walked = ()  # it tells a function that is being compiled by itself what that depends on
+    _walked = ()  # its guards are stated while tracing, not found by the walk over reachable state
     Config: ClassVar[type[Config]]
     rule: ClassVar[Callable[..., tuple[Any, ...]]]
     __signature__: ClassVar[Signature]  # with the fields of the config as keywords
-    whole: ClassVar[bool] = False  # whether the rule must see all of a parameter at once
+    whole: ClassVar[bool] = False  # whether the rule needs the whole parameter at once
     traced: ClassVar[bool] = True  # whether the rule is arithmetic only
     started: ClassVar[dict[str, Any]] = {"step": 0}  # the numbers of a new state
-    shaping: ClassVar[tuple[str, ...]] = ()  # the options that decide on the arrays of a state
+    shaping: ClassVar[tuple[str, ...]] = ()  # the options that determine the arrays of a state
     switched_on: ClassVar[dict[str, Any]] = {}  # settings under which a state has all its arrays
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -98,10 +98,10 @@ class Optimizer:
         self.state: dict[str, dict[str, Any]] = {}
         self.takes_more: bool = params is None  # whether steps may bring new parameters
         self.changed: list[Tensor] = []  # the parameters that the last step changed
-        self.grouping: int = 0  # counts the changes of who belongs to which group
+        self.grouping: int = 0  # counts the changes of group membership
         self._entries: dict[Any, ParameterEntry] = {}
         self._grouped: list[GroupRecord] = []  # the groups as they were last read
-        self._pending: dict[str, dict[str, Any]] = {}  # loaded before the parameters came
+        self._pending: dict[str, dict[str, Any]] = {}  # loaded before the parameters were added
         self._pending_group: dict[str, Any] = {}  # the settings that were loaded with them
         self._checked: dict[int, dict[str, Any]] = {}  # the settings of the groups by their ids
         if params is not None:
@@ -116,7 +116,7 @@ class Optimizer:
 
     @property
     def config(self) -> Any:
-        """What groups begin with; `set_lr` changes its learning rate."""
+        """The defaults of new groups; `set_lr` changes its learning rate."""
         return self._config
 
     @property
@@ -163,7 +163,7 @@ class Optimizer:
         self._pending_group = {}
 
     def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
-        """What a group has beside its parameters: the options, else what the config says."""
+        """The settings of a group: its options, else the config's fields."""
         options = self._pending_group | options
         scale = checked_number(self._name, "lr_scale", options.pop("lr_scale", 1.0))
         label = options.pop("name", None)
@@ -179,8 +179,8 @@ class Optimizer:
         return list(self._entries.values())
 
     def read_groups(self) -> None:
-        """Take notice of what was changed in `param_groups` by hand."""
-        if not as_read(self._grouped, self.param_groups):
+        """Apply changes that were made to `param_groups` by hand."""
+        if not is_unchanged(self._grouped, self.param_groups):
             regroup(self, self.param_groups)
 
     def entry_of(self, param: "Tensor", name: str | None = None) -> ParameterEntry:
@@ -282,10 +282,10 @@ class Optimizer:
         [0.5]
         """
         listed = [tuple(pair) for pair in pairs]
-        graph = of_graph(listed)
+        graph = graph_of_gradients(listed)
         if graph is not None:
             return graph.update(f"{self._name}.apply_gradients", self.step, listed)
-        self.step(of_variables(listed))
+        self.step(parameters_of_variables(listed))
 
     def _advance(self, pairs: list[tuple[ParameterEntry, Any]]) -> None:
         staging = current.get().staging
@@ -332,7 +332,7 @@ class Optimizer:
         return self.entries()[0]
 
     def _check_groups(self) -> None:
-        """Read what was changed in the groups since the last step; refuse what makes no sense."""
+        """Read the groups if they changed since the last step; refuse settings out of range."""
         for group in self.param_groups:
             group["lr_scale"] = checked_number(self._name, "lr_scale", group["lr_scale"])
             given = {name: value for name, value in group.items() if name not in _OF_GROUPS}
@@ -361,7 +361,7 @@ class Optimizer:
     ) -> Job:
         """The arrays and numbers of one parameter's step, in which its state advances.
 
-        Parameters of a group that are equally far share their numbers, and are updated together.
+        Parameters of a group with equal step counts share their numbers, and are updated together.
         """
         slots, every = self._fit_slots(entry, p)
         own = self.state[entry.key]
@@ -378,14 +378,14 @@ class Optimizer:
     def _fit_slots(
         self, entry: ParameterEntry, p: Any
     ) -> tuple[dict[str, state.Slot], tuple[int, ...] | None]:
-        """The slots of a parameter, whose state is made, or brought where the parameter is now."""
+        """The slots of a parameter; its state is created, or moved to the parameter's device."""
         like = (type(p), p.dtype, p.device, *[entry.group[name] for name in self.shaping])
         if entry.fitted is None or entry.fitted[0] != like or entry.key not in self.state:
             slots = self.slots(entry.group, p)
             own = self.state.setdefault(entry.key, dict(self.started))
             self._check_slots(entry, slots, own)
             for name, slot in slots.items():
-                own[name] = slot.fitted(own.get(name))
+                own[name] = slot.fit(own.get(name))
             every = tuple([s.every for s in slots.values()])
             entry.fitted = like, slots, (1, 1, *every) if any(k > 1 for k in every) else None
         return entry.fitted[1:]
@@ -393,7 +393,7 @@ class Optimizer:
     def _check_slots(
         self, entry: ParameterEntry, slots: dict[str, state.Slot], own: dict[str, Any]
     ) -> None:
-        """Refuse settings that a state which has begun cannot follow."""
+        """Refuse settings that a state already in use cannot adopt."""
         for name, slot in slots.items():
             found = tuple(own[name].shape) if name in own else slot.shape
             if found != slot.shape:
@@ -404,15 +404,15 @@ class Optimizer:
                 )
 
     def settle(self, entry: ParameterEntry) -> None:
-        """Make a parameter's state, or bring it in line with the settings of its group."""
+        """Create a parameter's state, or update it to the settings of its group."""
         self._fit_slots(entry, entry.param._data)
         self.rescale(entry.group, self.state[entry.key])
 
     def rescale(self, group: dict[str, Any], own: dict[str, Any]) -> None:
-        """Bring the arrays of a state in line with settings that were changed."""
+        """Update the arrays of a state to changed settings."""
 
     def fitting_gradient(self, entry: ParameterEntry, g: "Tensor") -> "Tensor":
-        """The gradient of a parameter, which it must fit, as a tensor."""
+        """The gradient of a parameter, checked against its shape and dtype, as a tensor."""
         return wrap(raw_gradient(f"{self._name}.step", entry, as_seen_by_trace(g)))
 
     def keywords(self, rule: Callable[..., Any]) -> tuple[str, ...]:
@@ -424,7 +424,7 @@ class Optimizer:
         return {}
 
     def upgrade_state(self, own: dict[str, Any]) -> dict[str, Any]:
-        """A parameter's saved state, where an earlier version may have saved it, as of this one."""
+        """A parameter's saved state, converted from the form of earlier versions."""
         return own
 
     def rule_of(self, own: dict[str, Any]) -> Callable[..., Any]:

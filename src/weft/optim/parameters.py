@@ -1,4 +1,4 @@
-"""Reading what users give as parameters, as groups of them and as their gradients."""
+"""Reading users' parameters, groups of parameters and gradients."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 # A parameter, with its name or without, or a group of them.
 Item: TypeAlias = "Tensor | tuple[str, Tensor] | Variable | ParameterGroup | Mapping[str, Any]"
-# What holds parameters: a module, a dict by name or one that is a group, or any number of items.
+# A container of parameters: a module, a dict by name, a group, or an iterable of items.
 Params: TypeAlias = "Module | ParameterGroup | Mapping[str, Any] | Iterable[Item]"
-# What holds gradients: a map, a dict by name, or a list in the order of the parameters, also of
+# A container of gradients: a map, a dict by name, or a list in the order of the parameters, or of
 # (parameter, gradient) or (id, parameter, gradient).
 Gradients: TypeAlias = "GradientMap | Mapping[str, ArrayLike | None] | Sequence[ArrayLike | None]"
 
@@ -65,7 +65,7 @@ class ParameterGroup:
 
 @dataclass(eq=False)
 class ParameterEntry:
-    """A parameter of an optimizer: the key of its state, its group, and what its state fits.
+    """A parameter of an optimizer: the key of its state, its group, and the form of its state.
 
     name  the one that it was given; without one, the key is its position
     """
@@ -78,7 +78,7 @@ class ParameterEntry:
 
 
 def named_parameters(params: Any) -> list[tuple[str | None, Any]]:
-    """(name or None, parameter) pairs of whatever holds parameters."""
+    """(name or None, parameter) pairs of a container of parameters."""
     if hasattr(params, "named_parameters"):
         return list(params.named_parameters())
     if isinstance(params, Mapping):
@@ -126,7 +126,7 @@ def group_options(group: Any) -> tuple[list[tuple[str | None, Any]], dict[str, A
 
 
 def check_parameter(what: str, p: Any) -> None:
-    """Refuse what an optimizer cannot change."""
+    """Refuse values that an optimizer cannot update."""
     if type(p) not in GROUND:
         raise errors.DTypeError(f"{what}: got a {type(p).__name__}, expected tensors to optimize")
     if p._node.__class__ is Node:
@@ -139,7 +139,7 @@ def check_parameter(what: str, p: Any) -> None:
 
 
 def raw_gradient(what: str, entry: ParameterEntry, g: Any) -> Any:
-    """The raw gradient of a parameter, which it must fit."""
+    """The raw gradient of a parameter, checked against its shape and dtype."""
     p = entry.param
     if type(g) in GROUND and type(g._data) is type(p._data):
         raw, own = g._data, p._data
@@ -162,11 +162,11 @@ def raw_gradient(what: str, entry: ParameterEntry, g: Any) -> Any:
 
 
 def gradient_pairs(optimizer: Any, grads: Any) -> list[tuple[ParameterEntry, Any]]:
-    """(entry, gradient) of the parameters that have one, in whatever form gradients come."""
+    """(entry, gradient) pairs of the parameters that have a gradient, from any container."""
     what, entries = f"{type(optimizer).__name__}.step", optimizer.entries()
     if isinstance(grads, list | tuple) and all(isinstance(item, tuple) for item in grads):
         if grads or not entries or optimizer.takes_more:
-            return _of_tuples(what, optimizer, grads)
+            return _read_tuples(what, optimizer, grads)
     if not entries:
         raise errors.ArgumentError(
             f"{what}: there are no parameters yet; give them to the optimizer, or step with "
@@ -183,7 +183,7 @@ def gradient_pairs(optimizer: Any, grads: Any) -> list[tuple[ParameterEntry, Any
     return [(e, g) for e, g in found if g is not None]
 
 
-def _of_tuples(what: str, optimizer, grads) -> list[tuple[ParameterEntry, Any]]:
+def _read_tuples(what: str, optimizer, grads) -> list[tuple[ParameterEntry, Any]]:
     """(parameter, gradient) pairs and (id or name, parameter, gradient) triples."""
     if any(len(item) not in (2, 3) for item in grads):
         raise errors.ArgumentError(
@@ -199,12 +199,12 @@ def _of_tuples(what: str, optimizer, grads) -> list[tuple[ParameterEntry, Any]]:
     return [(e, g) for e, g in found if g is not None]
 
 
-def of_graph(pairs: list[tuple[Any, ...]]) -> Any:
+def graph_of_gradients(pairs: list[tuple[Any, ...]]) -> Any:
     """The graph that computes the gradients of (variable, gradient) pairs; None for tensors."""
     return next((g.graph for _, g in pairs if isinstance(g, Value)), None)
 
 
-def of_variables(pairs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def parameters_of_variables(pairs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """(parameter, gradient) pairs, where variables of a graph are their parameters."""
     return [(p.name, p.parameter, g) if isinstance(p, Variable) else (p, g) for p, g in pairs]
 

@@ -1,8 +1,8 @@
 """An update rule as a compiled kernel: traced for the numbers of a step, then run in place.
 
-A rule runs anew at each step, since its numbers are others; what it wrote is a graph for the
-pipeline only when it is new. So values are registers: writing AdamW's rows down takes 20 to 30 µs
-with them, and 200 to 300 with the compiler's staged values (both on a busy machine).
+A rule is traced at every step, since its numbers change; only a new trace becomes a graph for the
+pipeline. So values are registers: tracing AdamW takes 20 to 30 µs with them, and 200 to 300 with
+the compiler's staged values (both on a busy machine).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from ..ops.elementwise import maximum, sqrt
 
 
 class Register:
-    """A value of a program; a rule takes it for an array."""
+    """A value of the traced rule, in the place of an array."""
 
     __slots__ = ("index", "program")
     __array_ufunc__ = None
@@ -55,9 +55,9 @@ for _row in (sqrt, sign, maximum):
 
 
 class UpdateProgram:
-    """What a rule makes of `columns` arrays (p, g and the state), written into p and the state.
+    """A rule traced over `columns` arrays (p, g and the state); it updates p and the state.
 
-    The rule's numbers are operands of the kernel, so that others need no other kernel.
+    The rule's numbers are operands of the kernel, so that new numbers need no new kernel.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class UpdateProgram:
         results = rule(*[Register(self, i) for i in range(columns)], **hyper)
         self.constants: list[np.ndarray[Any, Any]] = [np.array([n], dtype) for n in self._numbers]
         written = tuple(self._emitted), tuple([r.index for r in results])
-        self._kernel = _compiled(columns, len(self._numbers), dtype, *written)
+        self._kernel = _compile(columns, len(self._numbers), dtype, *written)
 
     def emit(self, row: str, *args: Any) -> Register:
-        """Write one operation down."""
+        """Append one operation to the trace."""
         operands = [a if isinstance(a, Register) else self._number(a) for a in args]
         self._emitted.append((row, tuple([r.index for r in operands])))
         return self._new()
@@ -94,22 +94,22 @@ class UpdateProgram:
 
 
 @lru_cache(maxsize=256)
-def _compiled(
+def _compile(
     columns: int,
     numbers: int,
     dtype: np.dtype,
     emitted: tuple[tuple[str, tuple[int, ...]], ...],
     results: tuple[int, ...],
 ) -> FlatKernel:
-    """The kernel of what a rule wrote; the numbers, which come after the columns, are −1, −2, …"""
-    from ..compiler.eager.lowering import lower  # takes a while to load
+    """The kernel of a traced rule; the numbers, after the columns, have registers −1, −2, …"""
+    from ..compiler.eager.lowering import lower  # slow to import
 
     def write(b: Any, *inputs: int) -> list[int]:
         values = [*inputs[:columns]]
         given = inputs[columns:]
         for row, used in emitted:
             values.append(b.emit(row, *[values[i] if i >= 0 else given[-1 - i] for i in used]))
-        # What the rule leaves as it is has to be written all the same.
+        # A result that is one of the columns still needs an equation that stores it.
         return [b.emit("positive", values[i]) if i < columns else values[i] for i in results]
 
     avals = [Aval((MOST,), dtype, "cpu")] * columns + [Aval((), dtype, "cpu")] * numbers

@@ -44,8 +44,8 @@ def dynamic_table(signed: bool) -> np.ndarray:
 def boundaries(signed: bool) -> np.ndarray:
     """Where rounding goes from one entry of the table to the next.
 
-    Only zero becomes the unsigned zero: a second moment that was lost while the first is kept
-    would make a step without bound.
+    Only zero becomes the unsigned zero: a second moment rounded to zero beside a first moment that
+    is not would make an unbounded step.
     """
     table = dynamic_table(signed).astype(np.float64)
     between = ((table[:-1] + table[1:]) / 2).astype(np.float32)
@@ -101,7 +101,7 @@ def _codes_by_bits(signed: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _nearest_by_bits(x: np.ndarray, signed: bool) -> np.ndarray:
-    """`searchsorted` by table look-up, which NumPy does some forty times as fast."""
+    """`searchsorted` by table look-up, some forty times as fast in NumPy."""
     least, bounds = _codes_by_bits(signed)
     upper = x.view(np.uint32) >> 16
     codes = least.take(upper, mode="wrap")
@@ -116,7 +116,7 @@ def _looked_up(table: np.ndarray, codes: Array) -> Array:
 
 
 def _beside(x: Array, constant: np.ndarray) -> Array:
-    """A constant where x is, as a tensor if x is one."""
+    """A constant on the device of x, as a tensor if x is one."""
     raw = place(constant, aval_of(x).device)
     return wrap(raw) if type(x) in TENSORS else raw
 

@@ -1,4 +1,4 @@
-"""Multiplying gradients by a factor, with the norm that they then have from the same pass."""
+"""Multiplying gradients by a factor, and their new norm from the same pass."""
 
 from math import inf
 
@@ -11,7 +11,7 @@ from .clip import PIECE, HeldGradient, array_norm, common_norm
 
 
 def rescale(held: list[HeldGradient], factor: float) -> float:
-    """Replace gradients by their multiples; returns the norm that they then have.
+    """Multiply gradients in place; returns their new norm.
 
     It is infinite or NaN exactly if one of the results is.
     """
@@ -32,7 +32,7 @@ def rescale(held: list[HeldGradient], factor: float) -> float:
 
 
 def _scale(x, factor: float) -> tuple[np.ndarray, float]:
-    """factor·x and its norm, piece by piece: squares are made of what is in the cache."""
+    """factor·x and its norm, block by block, so that squares read from the cache."""
     out = np.empty(x.shape, x.dtype)
     source, target = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)
     half, wide = x.dtype in dtypes.HALF, dtypes.accumulator(x.dtype)
@@ -47,7 +47,7 @@ def _scale(x, factor: float) -> tuple[np.ndarray, float]:
                 target[piece] = part
             size = abs(part) if part.dtype.kind == "c" else part
             total += float((size * size).sum())
-    # Squares overflow before what is squared does: then another pass has to tell.
+    # Squares overflow before x does: then a second pass decides.
     return out, array_norm(out, 2.0) if total == inf else total**0.5
 
 

@@ -2,7 +2,7 @@
 
 A rule takes the parameter p, its gradient g and its state, and gives the new parameter and the new
 state. It is written with operators and rows of the table, so that NumPy's and PyTorch's arrays,
-tensors, and the registers of `program` all go through the same lines.
+tensors, and the registers of `program` share one code.
 
 Adam and its kin keep their moments as discounted sums, m = Σ β₁ᵏg and v = Σ β₂ᵏg². An average is
 1 − β times as large, and that factor goes into the numbers of a step, not through the arrays.
@@ -15,7 +15,7 @@ from ..ops.elementwise import maximum, sqrt
 
 Array = Any  # a raw array of some backend, a tensor, or a register of `program`
 Arrays = tuple[Array, ...]
-Number = Any  # a number; in a compiled step those that move are tensors
+Number = Any  # a number; in a compiled step, host scalars that change at each call are tensors
 
 
 def sgd(
@@ -151,7 +151,7 @@ def _moments(g: Array, m: Array, v: Array, beta1: float, beta2: float) -> tuple[
 
 
 def averaging(beta1: float, beta2: float, t: Number | None) -> tuple[Number, Number]:
-    """What makes averages of the sums m and v; with t, without the bias of their beginning."""
+    """The factors that turn the sums m and v into averages; with t, bias-corrected."""
     if t is None:
         return 1.0 - beta1, 1.0 - beta2
     return (1.0 - beta1) / (1.0 - beta1**t), (1.0 - beta2) / (1.0 - beta2**t)

@@ -1,4 +1,4 @@
-"""Steps, averages and clipping in a function that is being compiled, on state as inputs."""
+"""Steps, averages and clipping in a traced function, whose inputs are the state."""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,13 +32,12 @@ if TYPE_CHECKING:
 _MOVING = ("lr", "lr_scale")  # settings that are read at each call
 
 
-class Together:
-    """Parameters of one group that are equally far, and make a step together at each call.
+class StepGroup:
+    """Parameters of one group with equal step counts, updated together at each call.
 
-    `prepare` comes first at each call: then `alike` says, as a guard of the call, whether all of
-    them are equally far, and `given` are the numbers that the rule gets. Nothing is counted until
-    the call has succeeded: then `commit` does. Native code sees whether somebody else has changed
-    the states since; `readings` counts how often that was so.
+    At each call `prepare` runs first: it sets `alike`, a guard on equal step counts, and `given`,
+    the rule's numbers. Step counts change only in `commit`, after the call has succeeded. Native
+    code detects states changed from outside since the last call; `readings` counts these changes.
     """
 
     def __init__(self, optimizer: Any, entries: list[ParameterEntry], ahead: int, staging: Any):
@@ -52,18 +51,18 @@ class Together:
         self.readings: int = 0
         self._keys = [e.key for e in entries]
         self._names = (*started, "step")[: max(len(started), 2)]
-        self._numbers = itemgetter(*self._names)  # of two names or more it gives a tuple
+        self._numbers = itemgetter(*self._names)  # a tuple, for two names or more
         slots = optimizer.slots(self.group, entries[0].param._data)
         # The state after the step, without the values of its arrays.
         self._own: dict = {n: Aval(s.shape, s.dtype, s.device) for n, s in slots.items()}
-        # A number with the name of a setting is the one that the state's arrays are in line with.
+        # A number named like a setting is the value of it that the state's arrays were scaled for.
         self._settings = {name: self.group[name] for name in started if name in self.group}
         self._held: Any = None
         self._staging, self._unchanged = staging, bool  # False
-        self._count: Callable[[str, Any], bool]  # of states that native code knows
+        self._count: Callable[[str, Any], bool]  # of states that native code watches
 
     def prepare(self) -> None:
-        """Read how far these parameters are, and the numbers of the step."""
+        """Read the step counts of these parameters, and compute the numbers of the step."""
         optimizer, own = self.optimizer, self._own
         if optimizer.state is not self._held or not self._unchanged():
             self._held = None
@@ -78,9 +77,9 @@ class Together:
             self.given.update(optimizer.numbers(self.group, own))
 
     def settle(self) -> None:
-        """Make the states, or bring them in line, where they are others than after the last step.
+        """Create or update the states, where they changed since the last step.
 
-        Since the parameters are equally far, the numbers of one state are those of all.
+        As step counts are equal, the numbers of one state are those of all.
         """
         states, settings = self._states, self._settings
         if self._held is not None:
@@ -91,7 +90,7 @@ class Together:
         self._watch(self.optimizer.state)
 
     def _watch(self, state: dict) -> None:
-        """Take hold of the states as they are now: equal numbers become one object."""
+        """Watch the states as they are now; equal numbers become one object."""
         self._states = states = [state[key] for key in self._keys]
         self.readings += 1
         if not all([isinstance(x, dict) for x in (state, *states)]):
@@ -121,8 +120,8 @@ class Together:
                     state[name] = now
 
 
-class Unbegun:
-    """Forgets the states of parameters whose first step was left out."""
+class DropNew:
+    """Drops the states of parameters whose first step was skipped."""
 
     def __init__(self, optimizer: Any, entries: list[ParameterEntry]):
         self.optimizer = optimizer
@@ -136,33 +135,33 @@ class Unbegun:
 
 
 def advance(optimizer: Any, pairs: list[tuple[ParameterEntry, Any]], staging: Any) -> None:
-    """Write the step of these parameters down."""
-    slots = staging.state(optimizer, dict)  # what earlier steps of the program made of the state
+    """Trace the step of these parameters."""
+    slots = staging.state(optimizer, dict)  # the state after earlier steps of the program
     _depend_on_settings(optimizer, staging)
-    for entries in _equally_far(optimizer, pairs, slots):
+    for entries in _group_by_count(optimizer, pairs, slots):
         ahead = slots.setdefault((entries[0].key, "steps"), 0) + 1
         refuse_second(staging, type(optimizer).__name__, ahead, slots)
         for e in entries:
             slots[e.key, "steps"] = ahead
-        together = Together(optimizer, entries, ahead, staging)
+        together = StepGroup(optimizer, entries, ahead, staging)
         name = staging.name_of(optimizer, type(optimizer).__name__)
         which = f"whether {name} is equally far with the parameters of {entries[0].key!r}"
         together.prepare()
         staging.preparing.append(together.prepare)
         staging.depends(f"{which} (step {ahead} of a call)", partial(getattr, together, "alike"))
         staging.before.append(together.settle)
-        staging.after.append(count_if_taken(staging, together.commit, Unbegun(optimizer, entries)))
+        staging.after.append(count_if_taken(staging, together.commit, DropNew(optimizer, entries)))
         given = _hosts(optimizer, together.given, staging)
         gradients = {e.key: g for e, g in pairs}
         stamps = Stamps(staging)
         with no_grad():
             for e in entries:
                 _update(together, e, gradients[e.key], given, slots, stamps)
-    optimizer.changed = [e.param for e, _ in pairs]  # what an average follows
+    optimizer.changed = [e.param for e, _ in pairs]  # averages are updated by these
 
 
 class _Groups:
-    """An optimizer's groups: the settings that a program is built on."""
+    """Guard on an optimizer's groups: the settings that a program is specialised on."""
 
     def __init__(self, optimizer, staging):
         self.optimizer: Any = optimizer
@@ -171,13 +170,13 @@ class _Groups:
         self.static = [name for name in first if name not in ("params", "name", *_MOVING)]
         self._look = itemgetter(*[name for name in first if name not in ("params", "name")])
         self._rates = itemgetter(*_MOVING)
-        self._known: list = []  # the groups as they were last
-        self.settings: list = []  # who is in which group, and the settings that rules branch on
-        self._seen: list = []  # the rates that went with them
+        self._known: list = []  # the groups at the last call
+        self.settings: list = []  # membership, and the settings that rules branch on
+        self._seen: list = []  # the learning rates read with them
         self._held, self._unchanged = None, bool  # False
 
     def prepare(self) -> None:
-        """Read the groups, where they are others than at the last call."""
+        """Read the groups, if they changed since the last call."""
         groups = self.optimizer.param_groups
         same = groups is self._held and self._unchanged()
         if not same or [*map(self._rates, groups)] != self._seen:
@@ -215,13 +214,13 @@ class _Groups:
 
 
 def _depend_on_settings(optimizer, staging) -> None:
-    """The settings that rules branch on, or that are not read at each call."""
-    optimizer._check_groups()  # in the config's spelling from here on
+    """Specialise the program on the settings that are not read at each call."""
+    optimizer._check_groups()  # from here on in the config's spelling
     staging.state((id(optimizer), "groups"), partial(_guard_groups, optimizer, staging), optimizer)
 
 
 def _guard_groups(optimizer, staging) -> None:
-    """Make a guard of an optimizer's groups, which are read before each call."""
+    """Add a guard on an optimizer's groups, which are read before each call."""
     groups = _Groups(optimizer, staging)
     groups.prepare()
     staging.preparing.append(groups.prepare)
@@ -230,8 +229,8 @@ def _guard_groups(optimizer, staging) -> None:
     staging.depends(label, partial(getattr, groups, "settings"))
 
 
-def _equally_far(optimizer, pairs, slots) -> list[list[ParameterEntry]]:
-    """The parameters of a step by their group and the numbers of their state."""
+def _group_by_count(optimizer, pairs, slots) -> list[list[ParameterEntry]]:
+    """The parameters of a step by group and by the numbers of their state."""
     found: dict[tuple, list[ParameterEntry]] = {}
     for e, _ in pairs:
         have = optimizer.state.get(e.key, optimizer.started)
@@ -241,7 +240,7 @@ def _equally_far(optimizer, pairs, slots) -> list[list[ParameterEntry]]:
 
 
 def _hosts(optimizer, given: dict[str, Any], staging) -> dict[str, Any]:
-    """The numbers of a step as numbers of each call."""
+    """The numbers of a step as host scalars."""
     name = staging.name_of(optimizer, type(optimizer).__name__)
     return {
         key: None if v is None else staging.host(f"{name}.{key}", partial(given.__getitem__, key))
@@ -250,7 +249,7 @@ def _hosts(optimizer, given: dict[str, Any], staging) -> dict[str, Any]:
 
 
 def _update(
-    together: Together, entry: ParameterEntry, gradient, given: dict, slots: dict, stamps: Stamps
+    together: StepGroup, entry: ParameterEntry, gradient, given: dict, slots: dict, stamps: Stamps
 ) -> None:
     optimizer, p, staging = together.optimizer, entry.param, stamps.staging
     if dtypes.is_complex(p.dtype):
@@ -274,8 +273,8 @@ def _update(
         place.staged = choose_if_taken(staging, made.to(place.entered.aval.dtype), old)._data
 
 
-def _slot(together: Together, entry: ParameterEntry, name: str, value, slots: dict, staging):
-    """An array of a parameter's state, as it is at this point of the program."""
+def _slot(together: StepGroup, entry: ParameterEntry, name: str, value, slots: dict, staging):
+    """An array of a parameter's state at this point of the program."""
     optimizer = together.optimizer
     if (entry.key, name) not in slots:
         slot = optimizer.slots(entry.group, value._data)[name]
@@ -303,7 +302,7 @@ class _UpdateCount:
 
 
 def follow(ema: Any, entries: list[ParameterEntry], staging: Any) -> None:
-    """Write down that averages follow their parameters."""
+    """Trace the update of averages by their parameters."""
     name = staging.name_of(ema, "EMA")
     staging.depends(f"{name}'s decay", lambda: Exact(ema.decay))
     staging.fix(f"whether {name}'s averages are in the parameters' place", ema, "is_swapped")
@@ -331,7 +330,7 @@ def _average(ema, entry: ParameterEntry, staging):
 def stage_clip_norm(
     held: "list[HeldGradient]", max_norm: float, norm_type: float, error_if_nonfinite: bool
 ) -> Any:
-    """`clip_grad_norm` written down; the norm is a tensor in double precision."""
+    """`clip_grad_norm`, traced; the norm is a tensor in double precision."""
     if error_if_nonfinite:
         refuse_staging("clip_grad_norm(error_if_nonfinite=True)", "look at the norm outside of it")
     total = norm_of([h.grad for h in held], norm_type)
@@ -340,7 +339,7 @@ def stage_clip_norm(
 
 
 def limit(held: "list[HeldGradient]", max_norm: float, total: Any) -> None:
-    """Gradients whose common norm is known, limited by it."""
+    """Clip gradients by their common norm, which is given."""
     with no_grad():
         factor = where((total > max_norm) & (total < inf), max_norm / total, 1.0)
         multiply(held, factor)
@@ -357,13 +356,13 @@ def multiply(held: "list[HeldGradient]", factor: Any) -> list[Any]:
 
 
 def stage_rescale(held: "list[HeldGradient]", factor: Any) -> Any:
-    """`rescale` written down; the norm is a tensor in double precision."""
+    """`rescale`, traced; the norm is a tensor in double precision."""
     with no_grad():
         return norm_of(multiply(held, factor))
 
 
 def norm_of(gradients: "list[Tensor]", norm_type: float = 2.0) -> Any:
-    """`global_norm` written down."""
+    """`global_norm`, traced."""
     sizes = [abs_(g.detach()).to(dtypes.float64) for g in gradients if g.size]
     if not sizes:
         return asarray(0.0, dtype=dtypes.float64)

@@ -1,4 +1,4 @@
-"""A rule that is written down once for parameters of one kind, and stamped for the others."""
+"""Tracing a rule once for parameters of one kind, and copying its equations for the others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ..graph.staged import Staged
 
 @dataclass(frozen=True)
 class _Stamp:
-    """What a rule wrote: equations, by the indices of its operands, and the indices it gave."""
+    """The trace of a rule: its operands, equations and results, as indices of the graph."""
 
     rule: Callable[..., Any]
     operands: list[int]
@@ -22,7 +22,7 @@ class _Stamp:
 class Stamps:
     """Rules over columns of a program, with the same settings.
 
-    A rule that reads something else from each call, a random draw say, is run for each parameter.
+    A rule that adds inputs to the program, such as a random draw, is traced for each parameter.
     """
 
     def __init__(self, staging: Any):
@@ -50,7 +50,7 @@ class Stamps:
         return made
 
     def _is_own(self, x) -> bool:
-        """Whether a tensor is a value of the program, of no transformation inside it."""
+        """Whether a tensor is a value of the program, outside of any transformation in it."""
         return x._data.__class__ is Staged and x._data.staging is self.staging
 
     def _stamp(self, stamp: _Stamp, operands: list[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""The state of an optimizer: its arrays, and how it is saved and brought back."""
+"""The state of an optimizer: its arrays, saving and loading."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -19,7 +19,7 @@ from .aligned import allocate_aligned
 
 @dataclass(frozen=True)
 class Slot:
-    """An array of a state: what it is like, and what it begins with.
+    """An array of a state: its shape, dtype and device, and its initial value.
 
     every  how many elements of the parameter share one of its elements
     """
@@ -30,7 +30,7 @@ class Slot:
     fill: float = 0.0
     every: int = 1
 
-    def made(self) -> Any:
+    def allocate(self) -> Any:
         """The raw array of a new state; a complex one has the fill in both parts."""
         fill = complex(self.fill, self.fill) if dtypes.is_complex(self.dtype) else self.fill
         if self.device != "cpu":
@@ -39,10 +39,10 @@ class Slot:
         raw.fill(fill)
         return raw
 
-    def fitted(self, raw: Any) -> Any:
+    def fit(self, raw: Any) -> Any:
         """An array that fits: a new one, the one there is, or a copy of it where this is."""
         if raw is None:
-            return self.made()
+            return self.allocate()
         xp = BACKENDS[type(raw)]
         same = xp.device_of(raw) == self.device and xp.dtype_of(raw) == self.dtype
         return raw if same and tuple(raw.shape) == self.shape else take(wrap(raw), self)
@@ -81,14 +81,16 @@ def dump(optimizer: Any) -> dict[str, Any]:
 
 
 def _dump_entry(optimizer, entry) -> dict[str, Any]:
-    """One parameter's numbers, and its arrays: those that its settings ask for, which begin at its
-    next step if they were asked for since the last, and those that they asked for before.
+    """One parameter's numbers and arrays.
+
+    The arrays are those of the current settings (new ones at their initial values) and those of
+    earlier settings.
     """
     own, p = optimizer.state[entry.key], entry.param._data
     slots = optimizer.slots(entry.group, p)
     known = optimizer.slots(entry.group | optimizer.switched_on, p)
     kept = {name: _copy(own[name]) for name in known if name in own}
-    begun = {name: wrap(slot.made()) for name, slot in slots.items() if name not in own}
+    begun = {name: wrap(slot.allocate()) for name, slot in slots.items() if name not in own}
     return {name: own[name] for name in optimizer.started} | kept | begun
 
 
@@ -97,7 +99,7 @@ def _copy(raw):
 
 
 def load(optimizer: Any, saved: Mapping[str, Any]) -> None:
-    """Check all of a saved state, and only then take it over."""
+    """Check all of a saved state, and only then load it."""
     what = f"{type(optimizer).__name__}.load_state_dict"
     check_form(what, optimizer, saved)
     config = optimizer.Config(**saved["config"])
@@ -127,7 +129,7 @@ def load(optimizer: Any, saved: Mapping[str, Any]) -> None:
 
 
 def check_form(what: str, optimizer: Any, saved: Any) -> None:
-    """Refuse what is no state of such an optimizer."""
+    """Refuse a value that is no state of such an optimizer."""
     expected = ("optimizer", "config", "state", "param_groups")
     if not isinstance(saved, Mapping) or any(name not in saved for name in expected):
         raise errors.ArgumentError(
@@ -178,10 +180,10 @@ def check_states(
 
 
 def take(value: Any, slot: Slot | None) -> Any:
-    """A number, or a copy of an array where and in which dtype the slot has it."""
+    """A number, or a copy of an array on the slot's device, in its dtype."""
     if slot is None:
         return value.item() if type(value) in TENSORS else value
-    raw = slot.made()  # contiguous, whatever the saved array is
+    raw = slot.allocate()  # contiguous, whatever the saved array is
     source = asarray(value, dtype=slot.dtype, device=slot.device)
     BACKENDS[type(raw)].overwrite(raw, source._data)
     return raw

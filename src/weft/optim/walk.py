@@ -1,7 +1,7 @@
 """Applying an update rule to the memory of many parameters, block by block.
 
-Blocks have a fixed size and rules work element by element, so that results depend neither on the
-number of threads nor on what else is updated in the same walk.
+Blocks have a fixed size and rules are elementwise, so that results depend neither on the number of
+threads nor on the other parameters in the same call.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from ..core import dtypes
 from ..core.backends import BACKENDS
 from .program import UpdateProgram
 
-# Elements of a block: what a rule touches fits the CPU's caches; on an accelerator temporaries
+# Elements of a block: a rule's operands fit the CPU's caches; on an accelerator temporaries
 # stay at some 64 MiB.
 _HOST, _ACCELERATOR = 1 << 16, 1 << 24
 # Arrays with fewer elements are joined: copying them costs less than calls for each.
 _SMALL_ON_HOST, _SMALL_ON_ACCELERATOR = 1 << 13, 1 << 22
-# From how many elements on a compiled rule pays: a call has to be traced, and the first compiled.
+# The least elements for a compiled rule: each call is traced, and the first one compiled.
 _FOR_A_PROGRAM = 1 << 16
-# About so many passes over the elements a rule makes.
+# About how many passes over the elements a rule makes.
 _PASSES = 8
 
 
@@ -35,8 +35,8 @@ class Job:
     columns  p, g and the state: raw arrays, written to except for g
     hyper    the numbers; jobs that hold the same dict are done together
     every    how many elements of p share one element of a column; None: one each
-    whole    whether the rule must see all of p at once, in its shape
-    traced   whether the rule is arithmetic that `program` can write down
+    whole    whether the rule needs all of p at once, in its shape
+    traced   whether the rule is arithmetic that `program` can trace
     """
 
     rule: Callable[..., Any]
@@ -48,7 +48,7 @@ class Job:
 
 
 def walk(jobs: list[Job]) -> None:
-    """Do all jobs; those that share their numbers are done together."""
+    """Run all jobs; those that share their numbers run together."""
     together: dict[tuple, list[Job]] = {}
     for job in jobs:
         p = job.columns[0]
@@ -84,7 +84,7 @@ def _do_whole(job: Job) -> None:
 
 
 def _in(x, dtype, xp):
-    """A floating-point array in the dtype; codes stay what they are."""
+    """A floating-point array cast to the dtype; integer codes stay."""
     return x if x.dtype == dtype or x.dtype == xp.raw_dtype(dtypes.uint8) else xp.cast(x, dtype)
 
 
@@ -127,7 +127,7 @@ class _FlatJob:
         return [c[start // k : -(-stop // k)] for c, k in pairs]
 
     def finish(self) -> None:
-        """Bring what could not be updated in its own memory back there."""
+        """Copy columns that could not be updated in their own memory back."""
         p, updated = self.job.columns[0], self.columns[0]
         if self.xp.owner(p) != self.xp.owner(updated):
             write_flat(p, updated, self.xp)
@@ -144,7 +144,7 @@ def flat(x: Any, xp: Any) -> Any:
 
 
 def write_flat(x: Any, line: Any, xp: Any) -> None:
-    """Write what `flat` gives back into an array."""
+    """Write a `flat` array back into the original."""
     if dtypes.is_complex(x.dtype):
         pairs = line.reshape(*x.shape, 2)
         xp.overwrite(x.real, pairs[..., 0])
@@ -171,7 +171,7 @@ def _pieces(flats: list[_FlatJob], size: int, small: int) -> list[list[list]]:
 
 
 def _do_piece(run: Callable[[list], None], dtype, xp, piece: list[list]) -> None:
-    """Run on one block in place, or on a copy where it is several or in another dtype."""
+    """Run on one block in place, or on a copy if it joins several parameters or needs a cast."""
     with xp.quiet():
         parts = [[_in(c, dtype, xp) for c in columns] for columns in piece]
         if len(parts) > 1:

@@ -1,4 +1,4 @@
-"""Update rules that look at a whole parameter: its norm, its rows and columns, its matrix."""
+"""Update rules of whole parameters: by norm, by rows and columns, by matrix."""
 
 from math import prod
 
@@ -39,7 +39,7 @@ def adafactor(
     largest = lr if lr is not None else 1e-6 * t if warmup_init else 1e-2
     step = min(largest, t**-0.5) if relative_step else lr
     scaled = maximum(_root_mean_square(p), eps2) * step if scale_parameter else step
-    # PyTorch decays by the rate that was asked for, others by the step that is taken.
+    # PyTorch decays by the rate that was set, others by the step that is taken.
     rate: Number = lr if relative_step and lr is not None else scaled
     p = p * (1.0 - rate * weight_decay)
     seconds = state if beta1 is None else state[:-1]

@@ -1,4 +1,4 @@
-"""SciPy's optimizers for plain functions of tensors: the derivatives are handed over by Weft.
+"""SciPy's optimizers for plain functions of tensors, with derivatives from Weft.
 
 >>> import weft as wf
 >>> found = wf.optimize.minimize(lambda x: ((x - 3.0) ** 2).sum(), [0.0, 1.0])

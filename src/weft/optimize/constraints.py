@@ -21,7 +21,7 @@ NO_GRADIENT = ("nelder-mead", "powell", "cobyla", "cobyqa")
 
 
 def constraints_of(flat: FlatTree, given: Any, method: str) -> Any:
-    """Constraints whose functions take what the objective takes, with exact derivatives."""
+    """Constraints on the objective's arguments, with exact derivatives."""
     from scipy.optimize import LinearConstraint, NonlinearConstraint
 
     if given is None:
@@ -37,8 +37,8 @@ def _constraint(flat: FlatTree, c, method: str):
         return _of_dict(flat, c, method)
     if not isinstance(c, NonlinearConstraint):
         return c  # linear ones have no function
-    # SciPy's defaults, "2-point" and BFGS, cannot be told from the same choice made by the user:
-    # both are replaced by what is exact.
+    # SciPy's defaults, "2-point" and BFGS, cannot be distinguished from the user's choice: both
+    # are replaced by exact derivatives.
     jac = None if isinstance(c.jac, str) and c.jac == "2-point" else c.jac
     return _nonlinear(flat, c, _function(flat, c.fun, ()), jac, (), method)
 
@@ -93,7 +93,7 @@ def _nonlinear(flat: FlatTree, c, f: Callable[..., Any], jac, args: tuple[Any, .
 
 
 def _slopes(flat: FlatTree, f: Callable[..., Any], jac, args: tuple[Any, ...], method: str):
-    """The Jacobian for a constraint; None where the method asks for none."""
+    """The Jacobian of a constraint; None where the method uses none."""
     refuse_complex_steps("minimize (constraint)", jac)
     if callable(jac):
         return given_jacobian(flat, jac, args)

@@ -58,13 +58,13 @@ def curve_fit(
     refuse_complex_steps("curve_fit", jac)
     _refuse_omission(options)
     data = _Data(xdata, ydata, sigma)
-    model = flat.function("curve_fit", data.called(f), ())
+    model = flat.function("curve_fit", data.bind(f), ())
     with flat.alone(model):
         predicted = host(model(flat.tensor(flat.x0)))
         data.refuse_other_size(predicted.size)
         refuse_bad_start("curve_fit", predicted)
         if callable(jac):
-            slopes = given_jacobian(flat, data.called(jac), ())
+            slopes = given_jacobian(flat, data.bind(jac), ())
         else:
             slopes = planned_jacobian(flat, model, sparse=False)
         best, covariance, *rest = scipy_curve_fit(
@@ -83,7 +83,7 @@ def curve_fit(
 
 
 class _Data:
-    """What is fitted: x as tensors for the function, y and its deviations as flat arrays."""
+    """The data: x as tensors for the function, y and its deviations as flat arrays."""
 
     def __init__(self, xdata, ydata, sigma):
         # As SciPy reads them: a list or a tuple of predictors is one array.
@@ -105,7 +105,7 @@ class _Data:
         if self.sigma is not None and self.sigma.size == self.y.size:
             self.sigma = self.sigma.ravel()
 
-    def called(self, f: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
+    def bind(self, f: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
         """f at the data as a function of one tensor of parameters."""
         return lambda parameters: f(self.x, *parameters.to(self.device))
 

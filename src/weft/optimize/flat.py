@@ -20,9 +20,9 @@ from ..transform.modes import trees
 class FlatTree:
     """The structure of a start value: from a flat float64 vector to the tree and back.
 
-    SciPy computes in float64 in host memory, and so does the function while it is being solved:
-    SciPy's tolerances are below float32's resolution. The function sees its argument on the
-    devices of the start, and the result comes back there, in the dtypes of the start.
+    SciPy computes in float64 in host memory. The function too is evaluated in float64, since
+    SciPy's tolerances are below float32's resolution, but on the devices of the start. The result
+    has the devices and dtypes of the start.
     """
 
     def __init__(self, what: str, x0: Any):
@@ -45,7 +45,7 @@ class FlatTree:
         _refuse_nonfinite(what, self.x0)
 
     def cut(self, vector: Any) -> list[Any]:
-        """The pieces of a flat vector, an array's or a tensor's, that belong to the leaves."""
+        """A flat vector (array or tensor) split into the parts of the leaves."""
         ends = np.cumsum(self.sizes).tolist()
         return [vector[e - s : e] for e, s in zip(ends, self.sizes, strict=True)]
 
@@ -72,7 +72,7 @@ class FlatTree:
         )
 
     def leaves_of(self, tree: Any) -> list[Any] | None:
-        """What stands at the places of the start's leaves; None where the structure differs."""
+        """The leaves of a tree with the start's structure; None if the structure differs."""
         try:
             return self.structure.flatten_up_to(tree)
         except (ValueError, TypeError):
@@ -123,10 +123,10 @@ class FlatTree:
             )
 
     def alone(self, *functions: Callable[..., Any]) -> Any:
-        """A block in which no transformation around the solver has a part.
+        """A block that refuses values of transformations around the solver.
 
-        A solution that SciPy computes is a constant: where the functions depend on what is
-        differentiated or batched outside, the result would silently lack that.
+        SciPy's solution is a constant: if the functions depended on values differentiated or
+        batched outside, the result would silently lose that dependence.
         """
         results = [f(self.tensor(self.x0)) for f in functions] if self.enclosed else []
         if any(y.__class__ not in GROUND or y.requires_grad for y in results):
@@ -221,7 +221,7 @@ def _refuse_complex_results(what: str, outputs) -> None:
 
 
 def refuse_bad_start(what: str, values: np.ndarray) -> None:
-    """Refuse results at the start that no solver can go on from."""
+    """Refuse nonfinite results at the start."""
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         raise errors.ArgumentError(
@@ -236,12 +236,12 @@ def tensor_of(what: str, x: Any) -> Tensor:
 
 
 def host(x: Tensor) -> np.ndarray[Any, Any]:
-    """A result for SciPy, which works in place: new float64 in host memory."""
+    """A result as a new float64 array in host memory, since SciPy works in place."""
     return np.array(x.detach().to("cpu").numpy(), np.float64)
 
 
 def _number(x: np.ndarray) -> np.ndarray:
-    """An array of one element without its axes, since SciPy makes numbers such arrays."""
+    """A one-element array as 0-d, since SciPy turns numbers into such arrays."""
     return x.reshape(()) if x.size == 1 else x
 
 
@@ -260,7 +260,7 @@ def split_pair(what: str, result: Any) -> tuple[Any, ...]:
 
 
 def remember_last(f: Callable[..., Any]) -> Callable[..., Any]:
-    """f of SciPy's vector, which is not computed again at the place of the last call."""
+    """f of SciPy's vector, with the result of the last call cached."""
     last: list = []
 
     def at(x: np.ndarray):

@@ -12,7 +12,7 @@ from ..transform.modes.backward import no_grad
 from .flat import FlatTree, array_of, host
 
 MANY = 200  # unknowns; below, dense factorizations are as fast and more accurate
-SPARSE = 0.2  # of the entries; a fuller matrix is handed over dense
+SPARSE = 0.2  # of the entries; a denser matrix is passed as dense
 
 
 def plan_matrix(
@@ -20,7 +20,7 @@ def plan_matrix(
 ) -> Callable[..., Any]:
     """The planned matrix of f as an array, or as a CSR array where that is allowed and pays.
 
-    start  where the sparsity is looked at
+    start where the sparsity is determined
     """
     if sparse and start[0].size >= MANY:
         compressed = transform(f, format="csr")
@@ -81,7 +81,7 @@ def given_hessian(
 
 
 def jacobian_matrix(flat: FlatTree, found: Any) -> Any:
-    """What a user's function returned as a matrix with one column for each unknown."""
+    """A user's Jacobian as a matrix with one column for each unknown."""
     if _is_matrix(found):
         return found
     alone = flat.structure.is_leaf()

@@ -1,4 +1,4 @@
-"""Reading a trainer's arguments, and refusing those that make no sense."""
+"""Reading and checking a trainer's arguments."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,7 +25,7 @@ _LOADER = ("epoch", "position", "__len__", "__iter__", "state_dict", "load_state
 
 
 def check_choice(name: str, value: Any, choices: tuple[object, ...]) -> None:
-    """Refuse what is none of the choices."""
+    """Raise unless the value is one of the choices."""
     if not any(value is c or (isinstance(c, str) and value == c) for c in choices):
         listed = ", ".join(map(repr, choices))
         raise errors.ArgumentError(f"Trainer: {name}={value!r:.40}, expected one of {listed}")
@@ -46,7 +46,7 @@ def interval(name: str, value: Any, directory: Any) -> int | None:
 
 
 def check_model(model: Any) -> None:
-    """Refuse what is no module."""
+    """Raise unless the model is a module."""
     missing = [name for name in _MODEL if not hasattr(model, name)]
     if missing:
         raise errors.DTypeError(
@@ -56,7 +56,7 @@ def check_model(model: Any) -> None:
 
 
 def device_of(model: "Module") -> str | None:
-    """Where the model's parameters are; None if they are on several devices, or there are none."""
+    """The device of the model's parameters; None if there are several, or no parameters."""
     found = {p.device for p in model.parameters()}
     return found.pop() if len(found) == 1 else None
 
@@ -93,7 +93,7 @@ def bind(optimizer: AnyOptimizer, model: "Module") -> None:
 
 
 def trained_parameters(optimizer: AnyOptimizer) -> "list[tuple[str, Tensor]]":
-    """(name, parameter) pairs of what an optimizer changes."""
+    """(name, parameter) pairs of an optimizer's parameters."""
     return [(entry.key, entry.param) for entry in _base(optimizer).entries()]
 
 
@@ -111,7 +111,7 @@ def averages(ema: float | EMA | None, model: "Module", optimizer: AnyOptimizer) 
 
 
 def check_clip(norm: float | None, value: float | None) -> None:
-    """Refuse limits that are no numbers ≥ 0, and two kinds of them."""
+    """Refuse limits that are no numbers ≥ 0, and limits of both kinds together."""
     for name, limit in (("clip_norm", norm), ("clip_value", value)):
         if limit is not None:
             check_limit("Trainer", name, limit)
@@ -120,7 +120,7 @@ def check_clip(norm: float | None, value: float | None) -> None:
 
 
 def check_schedule(schedule: Any) -> None:
-    """Refuse what gives no learning rate."""
+    """Raise unless the schedule gives learning rates."""
     if schedule is not None and not hasattr(schedule, "get_lr"):
         raise errors.DTypeError(
             f"Trainer: schedule is a {type(schedule).__name__} without get_lr(step); expected one "
@@ -129,7 +129,7 @@ def check_schedule(schedule: Any) -> None:
 
 
 def check_plan(plan: TrainingPlan, schedule: Any) -> None:
-    """Refuse data that cannot be trained or validated on, and a run without an end."""
+    """Check the loader, the limits and the validation data of a run."""
     _check_loader(plan.loader)
     _check_end(plan)
     _check_validation(plan, schedule)

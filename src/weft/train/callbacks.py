@@ -1,4 +1,4 @@
-"""Callbacks: what is done at the moments of a training run beside training."""
+"""Callbacks: hooks at the events of a training run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -129,7 +129,7 @@ class Callbacks:
         self.named: dict[str, Callback] = name_callbacks(callbacks)
 
     def call(self, moment: str, trainer: "Trainer", *args: Any) -> None:
-        """Tell all of them."""
+        """Call this hook of every callback."""
         for callback in self.named.values():
             getattr(callback, moment)(trainer, *args)
 

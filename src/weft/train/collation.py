@@ -38,7 +38,7 @@ def collate(samples: list[Any]) -> Any:
 
 
 def _find_devices(sample, found: set[str]) -> None:
-    """Where the tensors of a sample are."""
+    """Collect the devices of a sample's tensors."""
     if type(sample) in TENSORS or is_torch(sample):
         found.add(sample.device if type(sample) in TENSORS else asarray(sample.detach()).device)
     elif isinstance(sample, Mapping):
@@ -112,7 +112,7 @@ def _stack_samples(samples: list, path: str, device: str | None):
         return asarray(samples, device=device)
     if all(type(s) is np.ndarray for s in samples):
         if len({(s.dtype, s.shape) for s in samples}) == 1:
-            # A tensor of each would take three times as long.
+            # Converting each to a tensor would take three times as long.
             return asarray(np.stack(samples), device=device)
     own = [type(s) in TENSORS or is_torch(s) for s in samples]
     boxes = [asarray(s, device=None if o else device) for s, o in zip(samples, own, strict=True)]

@@ -13,12 +13,12 @@ from ..transform.modes.backward import no_grad
 from .objective import Means
 from .step import Pairs, Stepper
 
-# Batches of so many shapes may be trained on.
+# The largest number of batch shapes, hence of variants.
 VARIANTS = 32
 
 
 def compile_part(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
-    """A part of training under a name of its own in messages."""
+    """A compiled part of training, under a name of its own in messages."""
     part = partial(f)
     part.__name__ = name  # type: ignore[attr-defined]
     return compile(part, max_variants=VARIANTS)
@@ -28,8 +28,8 @@ def compile_part(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
 class CompiledStepper(Stepper):
     """A step as programs: the gradient of a batch, the norm, and the update.
 
-    Between them it is seen whether all is finite. With a loss scale, the gradients are unscaled
-    where their norm is found.
+    Between them Python checks that all is finite. With a loss scale, gradients are unscaled by the
+    program that computes their norm.
     """
 
     _programs: dict[str, Callable] = field(init=False, default_factory=dict)
@@ -58,18 +58,18 @@ class CompiledStepper(Stepper):
 
     @staticmethod
     def _compute_norm(gradients: list[Any]):
-        """The norm of all of them as one vector, in double precision."""
+        """The global norm of the gradients, in double precision."""
         wide = [abs(g).to(dtypes.float64) for g in gradients]
         return stack([(g * g).sum() for g in wide]).sum().sqrt()
 
     def _compute_unscaled(self):
-        """The norm of the gradients, which are those of the loss itself from now on."""
+        """Unscale the gradients in place; returns their norm."""
         return self.precision.norm(self.optimizer, self._pairs())
 
     def _apply(self, pairs: Pairs, norm: float) -> None:
         limit = self.clip.norm
         self._programs["update"](1.0 if limit is None or norm <= limit else limit / norm)
-        self.precision.went_on()
+        self.precision.count_step()
 
     def _compute_update(self, factor: float) -> None:
         pairs = self._pairs()

@@ -1,4 +1,4 @@
-"""Where a run is in its data, whatever else is done with the loader."""
+"""A run's position in its data, independent of other loops over the loader."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -34,21 +34,21 @@ class Cursor:
         self.position: int = loader.position if going_on else 0
 
     def rest(self) -> Iterator[Any]:
-        """The batches that the run has not had of this epoch."""
+        """The remaining batches of this epoch."""
         self.loader.load_state_dict(self.state)
         return iter(self.loader)
 
     def note(self) -> None:
-        """Take notice of a batch that was handed out."""
+        """Record that the loader has handed out a batch."""
         self.state, self.position = self.loader.state_dict(), self.loader.position
 
     def end_epoch(self) -> None:
-        """Go on to the next epoch: the one after this, whatever epochs others have begun."""
-        next(self.rest(), None)  # there is none left
+        """Go on to the next epoch: the run's own count, whatever epochs other loops have begun."""
+        next(self.rest(), None)  # no batch is left
         self.note()
         self.epoch += 1
 
 
 def continues(loader: Any) -> bool:
-    """Whether the next loop goes on at the loader's cursor; those of others always do."""
+    """Whether the next loop starts at the loader's cursor; True for loaders other than ours."""
     return getattr(loader, "continues", True)

@@ -89,7 +89,7 @@ class DataLoader:
         self.dataset = dataset
         self.batch_size: int = _at_least(1, "batch_size", batch_size)
         self.shuffle: bool = bool(shuffle)
-        Generator(seed)  # refuses what is no seed
+        Generator(seed)  # refuses an invalid seed
         self.seed: int = int(seed)
         self.drop_last: bool = bool(drop_last)
         self.workers: int = _at_least(0, "workers", workers)
@@ -229,7 +229,7 @@ class DataLoader:
                 position += 1
                 self._epoch, self._position = epoch, position
                 yield batch
-                del batch  # not kept while the next one is waited for
+                del batch  # not kept alive while waiting for the next one
                 self._check_loads(loads)
         finally:
             made.close()
@@ -259,7 +259,7 @@ class DataLoader:
         return (make(k, lambda: False) for k in numbers)
 
     def _maker(self, epoch: int) -> Callable[[int, Callable[[], bool]], Any]:
-        """(k, stopped) -> batch k of an epoch; None if it was stopped before it was done."""
+        """(k, stopped) -> batch k of an epoch; None if stopped before it was complete."""
         n, size, device = self._samples, self.batch_size, self.device
         order = epoch_order(n, self.seed, epoch) if self.shuffle else np.arange(n)
         plain = self.transform is None and self.collate is None
@@ -291,9 +291,9 @@ class DataLoader:
 def _ahead(make: Callable[..., Any], numbers: range, workers: int, depth: int) -> Iterator[Any]:
     """make(k) for each number in order, by threads that are at most `depth` ahead.
 
-    Each thread computes under the settings of the loop that began it.
+    Each thread runs under the settings of the loop that started it.
     """
-    from concurrent.futures import ThreadPoolExecutor  # takes a while to load
+    from concurrent.futures import ThreadPoolExecutor  # slow to import
 
     stop = threading.Event()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="weft-data")
@@ -321,7 +321,7 @@ def _ahead(make: Callable[..., Any], numbers: range, workers: int, depth: int) -
 
 
 def _race() -> None:
-    """Have draws refused here whose results would depend on which worker comes first."""
+    """A block that refuses draws whose results would depend on the order of the workers."""
     settings = current.get()
     if settings.determinism is not None:
         current.set(replace(settings, determinism=settings.determinism.among_threads()))

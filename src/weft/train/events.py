@@ -47,16 +47,16 @@ class TensorBoard(Callback):
 
         directory = Path(self.directory)
         make_directories(directory)
-        # Readers go by the names, which have the time in seconds only: that of a run which begins
-        # anew at once must come later.
+        # Readers order files by name, which has the time in seconds only: a run that restarts
+        # at once needs a later one.
         own = f".{time_ns():020d}-{token_hex(4)}"
-        # Not a SummaryWriter: what waits in its queue is not written by its flush().
+        # Not a SummaryWriter: its flush() does not write its queue.
         self._writer = EventsWriter(str(directory / "events"), own)
         events: Any = event_pb2  # made at run time
         void = events.SessionLog(status=events.SessionLog.START)
         event = events.Event(wall_time=time(), step=trainer.step, session_log=void)
         self._writer.write_event(event)
-        # A validation may come after the save at its step: the history knows which had been.
+        # A validation may come after the save at its step: the history holds those before it.
         for row in trainer.history.train.rows(trainer.step):
             self.on_step_end(trainer, row)
         for row in trainer.history.validation.rows(trainer.step):

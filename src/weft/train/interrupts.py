@@ -1,4 +1,4 @@
-"""Signals that end a run wait until what is under way is done."""
+"""Deferring signals until the current step and its checkpoint are done."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ _WAITING = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """While the block runs, SIGINT and SIGTERM are noted; the second one takes effect at once.
+    """Defers SIGINT and SIGTERM while the block runs; a second signal takes effect at once.
 
     Only the main thread receives signals: in others, and for signals that are ignored, nothing
     changes.
@@ -40,7 +40,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def deliver(self) -> None:
-        """Let the signal that was noted take effect; if it does not end the run, go on waiting."""
+        """Deliver the deferred signal; if its handler does not raise, go on deferring."""
         number, self.pending = self.pending, None
         if number is not None:
             signal.raise_signal(number)
@@ -48,5 +48,5 @@ class Interrupts:
 
     def __exit__(self, *error: Any) -> None:
         self._restore()
-        if self.pending is not None:  # it came after the last look
+        if self.pending is not None:  # it came after the last check
             signal.raise_signal(self.pending)

@@ -1,4 +1,4 @@
-"""What is minimised: a loss of a model on a batch, and how much of a mean that batch is."""
+"""The objective: the loss of a model on a batch, and the batch's weight in a mean."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -96,7 +96,7 @@ class Objective:
         return loss, metrics
 
     def count(self, batch: Any) -> Any:
-        """How many things the batch's loss is the mean of."""
+        """The number of terms that the batch's loss averages."""
         n: Any = self._count(batch)
         n = n.item() if type(n) in TENSORS else n
         if not isinstance(n, Real) or not float(n) > 0:
@@ -141,19 +141,19 @@ def samples(batch: Any) -> int:
 
 
 class Means:
-    """Means over batches, each of which has its share."""
+    """Weighted means over batches."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
         self._shares: dict[str, float] = {}
 
     def add(self, values: Mapping[str, Any], share: float) -> None:
-        """Take account of a batch's values."""
+        """Add a batch's values with its weight."""
         for name, value in values.items():
             number = float(value.item() if type(value) in TENSORS else value)
             self._sums[name] = self._sums.get(name, 0.0) + number * share
             self._shares[name] = self._shares.get(name, 0.0) + share
 
     def result(self) -> dict[str, float]:
-        """The means, of those batches that had each value."""
+        """The means; each over the batches that had this value."""
         return {name: total / self._shares[name] for name, total in self._sums.items()}

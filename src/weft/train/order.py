@@ -12,7 +12,7 @@ from ..core.counter import Generator
 def shuffle(n: int, generator: Generator) -> np.ndarray[Any, Any]:
     """The numbers 0 … n-1 in the random order of a fresh generator, on the CPU: one sort.
 
-    The blocks are taken in any case: a replay of checkpointed code must not reach into this.
+    `advance` is not redirected: a replay of checkpointed code must not affect the order.
     """
     at = namespace_for("cpu").random_target("cpu")
     return variates.order(at, generator.advance(2 * n), n)

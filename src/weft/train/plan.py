@@ -1,4 +1,4 @@
-"""What a call of `Trainer.fit` is asked for."""
+"""The arguments of a call of `Trainer.fit`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ class TrainingPlan:
 
     @property
     def validates_epochs(self) -> bool:
-        """Whether the end of an epoch is the time to validate."""
+        """Whether to validate at the end of each epoch."""
         return self.validation is not None and self.validate_every is None
 
     def is_done(self, step: int, epoch: int) -> bool:
-        """Whether a run that is there has all its steps or all its epochs."""
+        """Whether a run at this step and epoch is complete."""
         return (self.steps is not None and step >= self.steps) or (
             self.epochs is not None and epoch >= self.epochs
         )
 
     def last_step(self, step: int, epoch: int, position: int, accumulate: int) -> int:
-        """The step at which a run that is there will be over, if none is left out."""
+        """The last step of a run that is at this step and epoch, if none is skipped."""
         ends = [] if self.steps is None else [self.steps]
         if self.epochs is not None:
             each = ceil(len(self.loader) / accumulate)
@@ -40,9 +40,7 @@ class TrainingPlan:
         return max(min(ends), step)
 
     def nothing_to_do(self, step: int, epoch: int, stopped: str | None) -> str | None:
-        """What to say of a run that is over before it begins; None if it is not, or if nothing was
-        asked for.
-        """
+        """The message for a run that is already complete; None if it is not, or a limit is 0."""
         asked = {"epochs": self.epochs, "steps": self.steps}
         given = ", ".join(f"{name}={n}" for name, n in asked.items() if n is not None)
         where = f"the run is at step {step}, epoch {epoch}"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Precision:
-    """What a step asks of mixed precision.
+    """Mixed precision in a step: autocast and loss scaling.
 
     precision  None, "bfloat16" or "float16", or an `AmpConfig`
     scaler     a `GradScaler`; without one, float16 gets one and a config says which
@@ -46,7 +46,7 @@ class Precision:
         """The loss to begin the backward pass with."""
         if self.scaler is None:
             return loss
-        with BACKENDS[type(loss._data)].quiet():  # an overflow is what the scaler looks for
+        with BACKENDS[type(loss._data)].quiet():  # the scaler handles an overflow
             return self.scaler.scale(loss)
 
     def factor(self) -> float:
@@ -54,7 +54,7 @@ class Precision:
         return 1.0 if self.scaler is None else self.scaler.scale(ones(())).item()
 
     def norm(self, optimizer: "AnyOptimizer", pairs: "list[tuple[str, Tensor]]") -> float:
-        """The norm of the gradients, which are those of the loss itself from now on."""
+        """Unscale the gradients in place if there is a scaler; returns their norm."""
         if self.scaler is None:
             return global_norm([p.grad for _, p in pairs])
         return self.scaler.unscale(optimizer)
@@ -67,14 +67,14 @@ class Precision:
             self.scaler.step(optimizer)
             self.scaler.update()
 
-    def went_on(self) -> None:
-        """Note that somebody else has taken the optimizer's step."""
+    def count_step(self) -> None:
+        """Update the scale after a step that the compiled program has taken."""
         if self.scaler is not None:
             self.scaler.note_step(skipped=False)
             self.scaler.update()
 
-    def overflowed(self) -> bool:
-        """Whether gradients that are not finite may be the loss scale's doing; then lower it."""
+    def back_off(self) -> bool:
+        """Whether the loss scale may have caused nonfinite gradients; then lowers it."""
         if self.scaler is not None:
             self.scaler.update()
         return self.scaler is not None

@@ -15,7 +15,7 @@ CHOICES = (True, False, "bar", "lines")
 
 
 def progress_for(choice: bool | str, log_every: int) -> Callback | None:
-    """What shows the progress: True means a bar at a terminal where rich is installed."""
+    """The progress display: True means a bar at a terminal where rich is installed."""
     if choice is False:
         return None
     if choice is True:
@@ -24,7 +24,7 @@ def progress_for(choice: bool | str, log_every: int) -> Callback | None:
 
 
 def quantities(row: dict[str, float]) -> list[tuple[str, str]]:
-    """What there is to say about a step: (name, number) pairs."""
+    """The quantities of a step to show: (name, number) pairs."""
     shown = {name: value for name, value in row.items() if name not in ("step", "epoch")}
     names = {"grad_norm": "grad norm"}
     return [(names.get(name, name), f"{value:.4g}") for name, value in shown.items()]
@@ -54,8 +54,8 @@ class Pace:
             return None
         return (perf_counter() - self._began) / done * (trainer.total_steps - trainer.step)
 
-    def said(self, trainer: "Trainer", row: dict[str, float]) -> str:
-        """What there is to say after a step."""
+    def describe(self, trainer: "Trainer", row: dict[str, float]) -> str:
+        """The text for a step: quantities, speed and time left."""
         parts = [f"{name} {number}" for name, number in quantities(row)]
         parts.append(f"{self.speed(trainer)} samples/s")
         return "  ".join([*parts, f"ETA {clock(self.seconds_left(trainer))}"])
@@ -91,7 +91,7 @@ class Lines(Callback):
 
     def on_step_end(self, trainer: "Trainer", row: dict[str, float]) -> None:
         if row["step"] % self.every == 0 or row["step"] == trainer.total_steps:
-            self._say(f"{_place(trainer, row)}  {self._pace.said(trainer, row)}")
+            self._say(f"{_place(trainer, row)}  {self._pace.describe(trainer, row)}")
 
     def on_skip(self, trainer: "Trainer", row: dict[str, float]) -> None:
         self._say(f"{_place(trainer, row)}  {_skip(row)}")
@@ -120,12 +120,12 @@ def _skip(row) -> str:
     return f"skipped: {why} (loss {row['loss']:.4g}, grad norm {row['grad_norm']:.4g})"
 
 
-BAR = " " * 10  # stands for the bar, which is at least so wide
+BAR = " " * 10  # a placeholder for the bar, of its least width
 _GAP = 2
 
 
 def fitting(parts: list[tuple[int, str]], width: int) -> list[str]:
-    """The parts of a line that fit into it, in their order; those of lower rank come first.
+    """The parts that fit into a line, in their order; lower ranks have priority.
 
     >>> from weft.train.progress import fitting
     >>> fitting([(1, "epoch 3"), (0, "12/40"), (2, "lr 0.1")], 16)
@@ -172,7 +172,7 @@ class Bar(Callback):
         self._bar.update(self._task, completed=row["step"], parts=parts)
 
     def _parts(self, trainer, row) -> list[tuple[int, str]]:
-        """What the line says, each with its rank; the words "samples" go if there is no room."""
+        """The parts of the line with their ranks; the word "samples" goes first."""
         total = "" if trainer.total_steps is None else f"/{trainer.total_steps}"
         ranks = {"loss": 1, "lr": 6, "grad norm": 7}
         said = [(ranks.get(n, 8), f"{n} {number}") for n, number in quantities(row)]

@@ -1,4 +1,4 @@
-"""What a checkpoint of a run holds, and putting a run back where it was."""
+"""The contents of a run's checkpoint, and restoring a run from it."""
 
 import warnings
 from os import PathLike
@@ -24,7 +24,7 @@ class _RandomStreams:
 
 
 def capture(trainer: Any) -> Checkpoint:
-    """All that the run needs in order to go on exactly as if it had not been interrupted."""
+    """The checkpoint of a run: everything needed to continue it exactly."""
     parts = _parts(trainer, trainer.cursor.loader)
     states = {name: part.state_dict() for name, part in parts.items()}
     return Checkpoint(
@@ -48,7 +48,7 @@ def capture(trainer: Any) -> Checkpoint:
 
 
 def _parts(trainer, loader) -> dict[str, Any]:
-    """What has a state of its own, by the name that messages give it."""
+    """The parts that have a state, by their names in messages."""
     parts = {
         "model": trainer.model,
         "optimizer": trainer.optimizer,
@@ -64,7 +64,7 @@ def _parts(trainer, loader) -> dict[str, Any]:
 
 
 def restore(trainer: Any, loader: Any, saved: Checkpoint) -> None:
-    """Put a run where it was saved, or say everything that differs and change nothing."""
+    """Restore a run from a checkpoint, or raise with all differences and change nothing."""
     if not isinstance(saved.extra, dict) or set(saved.extra) != set(_EXTRA):
         found = sorted(saved.extra) if isinstance(saved.extra, dict) else saved.extra
         raise errors.StateMismatch(
@@ -87,7 +87,7 @@ def restore(trainer: Any, loader: Any, saved: Checkpoint) -> None:
 
 
 def _load_all(parts: dict[str, Any], states: dict[str, Any], saved: Checkpoint) -> None:
-    """Load every part; if one refuses, all are as before and the error has all reasons."""
+    """Load every part; if one fails, all are rolled back and the error lists all reasons."""
     problems = [f"{name}: not in the checkpoint" for name in parts if name not in states]
     problems += [f"{name}: in the checkpoint, but not here" for name in states if name not in parts]
     problems += _other_dtypes(parts["model"].state_dict(), saved.model_state)
@@ -108,7 +108,7 @@ def _load_all(parts: dict[str, Any], states: dict[str, Any], saved: Checkpoint) 
 
 
 def _other_dtypes(own: dict[str, Any], saved: dict[str, Any]) -> list[str]:
-    """Values would be rounded on their way, and the run not be the same."""
+    """The tensors whose dtypes differ: loading would round them and change the run."""
     return [
         f"model: {name} is {x.dtype}, in the checkpoint {saved[name].dtype}"
         for name, x in own.items()
@@ -117,7 +117,7 @@ def _other_dtypes(own: dict[str, Any], saved: dict[str, Any]) -> list[str]:
 
 
 def _copy(state: dict[str, Any]) -> dict[str, Any]:
-    """A state whose tensors (a module shares them) do not change with their owner."""
+    """A state with its tensors copied, since a module's state aliases its own."""
     return {k: v.clone() if hasattr(v, "clone") else v for k, v in state.items()}
 
 
@@ -140,7 +140,7 @@ def _warn_of(what: str, changes: list[str]) -> None:
 
 
 def found_checkpoint(directory: Path | None, resume: Any) -> Checkpoint | None:
-    """The checkpoint that `resume` means: that of a path, the newest intact one, or none."""
+    """The checkpoint to resume from: that of a path, the newest intact one, or None."""
     if resume is None:
         return None
     if not isinstance(resume, str | PathLike):
@@ -168,7 +168,7 @@ def found_checkpoint(directory: Path | None, resume: Any) -> Checkpoint | None:
 
 
 def check_directory(directory: Path, resume: Any, step: int) -> None:
-    """Refuse to mix the checkpoints of two runs, of which `resume="auto"` could take the wrong."""
+    """Refuse to mix the checkpoints of two runs: `resume="auto"` could load the wrong one."""
     there = steps(directory)
     if resume is not None and resume != "auto":
         chosen, home = Path(resume).resolve(), directory.resolve()

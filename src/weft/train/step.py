@@ -1,4 +1,4 @@
-"""One optimizer step: the gradients of a few batches, looked at before they are applied."""
+"""One optimizer step: the gradients of a few batches, checked before they are applied."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ Pairs = list[tuple[str, "Tensor"]]  # parameters by their names
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a step.
+    """The result of a step.
 
     values    the means over its batches: loss and metrics
     norm      of the gradient before clipping; NaN if it was not computed
     count     how many samples (or whatever is counted) took part
     problem   why the step was not applied; None if it was
-    overflow  whether the reason was a loss scale that was too large
+    overflow  whether the loss scale was too large
     """
 
     values: dict[str, float]
@@ -127,7 +127,7 @@ class Stepper:
         with no_grad():
             for buffer, before in zip(self.model.buffers(), buffers, strict=True):
                 copy_(buffer, before)
-        overflow = gradient and self.precision.overflowed()
+        overflow = gradient and self.precision.back_off()
         self._forget_gradients()
         return Outcome(means.result(), norm, count, problem, overflow)
 

@@ -139,7 +139,7 @@ class Trainer:
         self.samples: float = 0  # how many samples this trainer has trained on since it was made
         self.skips: int = 0  # how many steps in a row were not applied
         self.history: History = History()
-        self.stopped: str | None = None  # why the run ended before its time
+        self.stopped: str | None = None  # why the run stopped early
         self.idle: str | None = None  # why the last call of fit() did nothing
         self.total_steps: int | None = None
         self.compile = compile
@@ -148,13 +148,11 @@ class Trainer:
         shown = progress_for(progress, arguments.at_least_one("log_every", log_every))
         self.callbacks: Callbacks = Callbacks((*callbacks, *([shown] if shown else [])))
         self._objective = Objective(loss, count)
-        self._plan: TrainingPlan | Any = None  # what the last call of fit() was asked for
-        self.cursor: Cursor | Any = None  # where the run is in its data
-        self._saved: tuple[int, ...] | None = (
-            None  # where the run was when it was last saved or loaded
-        )
+        self._plan: TrainingPlan | Any = None  # the arguments of the last call of fit()
+        self.cursor: Cursor | Any = None  # the run's position in its data
+        self._saved: tuple[int, ...] | None = None  # the run's position at the last save or load
 
-    # What callbacks ask for
+    # For callbacks
 
     @property
     def scaler(self) -> GradScaler | None:
@@ -224,7 +222,7 @@ class Trainer:
         state.set_weights(self, kept)
 
     def settings(self) -> dict[str, Any]:
-        """What decides on the numbers of a run besides the parts that are saved themselves."""
+        """The settings that determine a run's numbers, besides the parts with a state."""
         return {
             "accumulate": self.accumulate,
             "precision": str(self._precision),
@@ -292,7 +290,7 @@ class Trainer:
         return self.history
 
     def _begin(self, resume: str | PathLike[str] | None) -> bool:
-        """Load what is to be continued; returns whether there was something."""
+        """Load the checkpoint to resume from; returns whether there was one."""
         saved = state.found_checkpoint(self.directory, resume)
         if self.directory is not None and self._saved is None:
             state.check_directory(
@@ -349,8 +347,8 @@ class Trainer:
     def _train_epoch(self, stepper: Stepper, interrupts: Interrupts) -> None:
         """The rest of an epoch, or a part of it.
 
-        The loader is never asked for more than there is, so that its cursor stays in the epoch
-        whose end has not been dealt with.
+        No batch beyond the last is requested, so that the loader's cursor stays in the epoch until
+        the end of the epoch has been handled.
         """
         cursor, size = self.cursor, len(self._plan.loader)
         batches, device = cursor.rest(), arguments.device_of(self.model)
@@ -386,7 +384,7 @@ class Trainer:
             self.save()
 
     def _skip(self, outcome: Outcome, batches: int) -> None:
-        """Leave a step out, or refuse to."""
+        """Record a skipped step, or raise after too many."""
         self.skips += 1
         first = self.cursor.position - batches
         where = f"step {self.step + 1}, epoch {self.epoch}, batch {first}"

@@ -11,8 +11,8 @@ from ...core.dtypes import HALF
 from ..shared import threads
 from .types import Array, Function, Shape
 
-# So many elements at a time: the passes over them stay in the second-level cache, and are long
-# beside what a call costs. Of arrays that are no larger fewer, lest BLAS calls its own threads.
+# Elements of a block: the passes over them stay in the second-level cache, and are long beside
+# the overhead of a call. Smaller arrays get smaller blocks, so that BLAS stays on one thread.
 _BLOCK, _SHORT = 1 << 16, 1 << 14
 
 
@@ -60,8 +60,8 @@ def _zeros(shape: Shape, dtype: np.dtype) -> np.ndarray:
     return np.zeros(shape, dtype)
 
 
-# Beyond these Φ is 0 or 1, and so are expit and the slopes. Where the argument is infinite,
-# products are made with them: 0·∞ is no limit.
+# Beyond these Φ is 0 or 1, and so are expit and the slopes. In products they
+# replace infinite arguments, as 0·∞ is NaN.
 _END = {4: np.array(15, np.float32), 8: np.array(40.0)}
 _FLAT = {4: np.array(200, np.float32), 8: np.array(800.0)}
 

@@ -1,9 +1,9 @@
-"""Windows over NumPy arrays as the columns of matrices, of which few are copied.
+"""Windows over NumPy arrays as the columns of matrices, with few copies.
 
-For each tap along the axes behind the first one the elements that it sees are copied side by
-side: then a tap along the first axis is the same matrix some columns further on, and BLAS reads it
-where it is. Columns are in the order (windows along the first axis, images, other windows), so
-that this holds for several images at once, and nothing but windows is between two windows.
+For each tap along the axes behind the first one, the elements it reads are copied side by side. A
+tap along the first axis is then the same matrix at a column offset, which BLAS reads in place.
+Columns are in the order (windows along the first axis, images, other windows), so that this holds
+for several images at once, and windows are contiguous.
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from ..shared.window_sizes import counts_of
 from .types import Padding, Sizes
 from .windows import dealt, place_taps, residues
 
-# In so many tiles the rows of windows of a few large images are cut.
+# The number of tiles that a few large images are cut into.
 _PIECES = 8
 
 
 class ImageTile(NamedTuple):
-    """Some images, so many of them in one matrix, and some windows along the first axis."""
+    """A range of images, `joined` of them per matrix, and a range of rows of windows."""
 
     image: int
     last_image: int
@@ -39,14 +39,14 @@ class ImageTile(NamedTuple):
 
 
 def tiles_of(bands: "Bands", images: int, size: int, few: int, parts: int) -> list[ImageTile]:
-    """Tiles whose windows, all images together, are `size` at most; `parts` of them, or more.
+    """At least `parts` tiles, each with at most `size` windows over all its images.
 
     Images with fewer windows than `few` are joined.
     """
     count, row = bands.counts[0], max(bands.row, 1)
     rows = size // row
     if parts > 1:
-        # Always alike: results may depend on where rows of windows are cut.
+        # Independent of the thread count: results may depend on where rows of windows are cut.
         rows = min(rows, max(-(-count * images // _PIECES), -(-few // row)))
     rows = max(1, rows)
     if rows < count:
@@ -110,7 +110,7 @@ def bands_of(size: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilati
 
 
 class Columns:
-    """The matrices of an array (n, channels, *size), those of one tile at a time.
+    """The matrices of an array (n, channels, *size), one tile at a time.
 
     apart  whether taps along the first axis have a matrix each, or one together
     """
@@ -132,7 +132,7 @@ class Columns:
         self.all_taps = np.empty(0, dtype)
 
     def lay(self, tile: ImageTile) -> list[np.ndarray]:
-        """What the windows of a tile see: matrices (images, groups, lines, run) by taps."""
+        """The elements under a tile's windows: matrices (images, groups, lines, run) by taps."""
         bands, (count, rows, images) = self.bands, tile.shape
         step = images * bands.row
         run, width = rows * step, (rows + bands.reach) * step
@@ -160,7 +160,7 @@ class Columns:
             start = source.start + (first - target.start) * source.step
             lines = slice(start, start + (last - first) * source.step, source.step)
             inside = slice(first - tile.row, last - tile.row)
-            if not whole:  # what is padding differs from tile to tile
+            if not whole:  # the padding differs from tile to tile
                 by_row = np.moveaxis(plane, 2 + len(kernel), 0)
                 by_row[: inside.start] = 0
                 by_row[inside.stop :] = 0
@@ -208,8 +208,8 @@ class Results:
             made = whole[..., start : start + shape[-1]]
         return made, spare
 
-    def taken(self, tile: ImageTile) -> np.ndarray:
-        """A tile's matrices, with the results in them."""
+    def collect(self, tile: ImageTile) -> np.ndarray:
+        """A tile's matrices, filled from the results."""
         made, _ = self.matrices(tile)
         if not self.is_laid or tile.joined > 1:
             place = self._place(tile)
@@ -217,7 +217,7 @@ class Results:
         return made
 
     def give(self, made: np.ndarray, tile: ImageTile) -> None:
-        """Have a tile's matrices in the results."""
+        """Write a tile's matrices into the results."""
         if not self.is_laid or tile.joined > 1:
             place = self._place(tile)
             place[...] = made.reshape(place.shape)

@@ -15,11 +15,11 @@ from .columns import Bands, Columns, ImageTile, Results, bands_of, tiles_of
 from .types import Array, Padding, Sizes
 from .windows import TILE_BYTES, parts_of, plan_of, wide
 
-# With fewer columns than that BLAS takes longer over each: images are joined.
+# With fewer columns BLAS takes longer per column: images are joined.
 _FEW = 256
-# Up to here so many lines are better multiplied with those of all taps along the first axis.
+# Up to this many lines, one product with all taps along the first axis is faster.
 _SHORT = 40
-# Weights are summed up in so many parts, whoever computes them, so that results repeat.
+# Weights are summed in a fixed number of parts, so that results do not depend on the threads.
 _CHUNKS = 8
 
 
@@ -32,7 +32,7 @@ def _tiles(bands: Bands, apart: bool, x: Array, dtype: np.dtype, parts: int) -> 
 
 
 def _work(images: int, w: Array, bands: Bands) -> int:
-    """What there is to do, in multiplications; copies take half of the time."""
+    """The work in multiplications; copies take half of the time."""
     return 2 * images * w.size * prod(bands.counts)
 
 
@@ -131,10 +131,10 @@ def _by_taps(w: Array, groups: int, apart: bool) -> np.ndarray:
 def convolution_transposed(
     y: Array, w: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
 ) -> Array:
-    """Σ over windows of their result times the weights, where their elements are.
+    """Σ over windows of their result times the weights, added at the windows' elements.
 
-    The elements of one phase see the taps of that phase only: to them it is a convolution by
-    steps of one, with these taps in the opposite order.
+    The elements of one phase depend on the taps of that phase only: for them it is a convolution
+    with stride 1 and these taps reversed.
     """
     _check(y, w.shape[0] // groups, w.shape[0], groups)
     geometry = tuple(y.shape[2:]), tuple(w.shape[2:]), stride, padding, dilation
@@ -191,7 +191,7 @@ def _weigh_tiles(x: Array, y: Array, w: Array, bands: Bands, groups: int) -> Non
 
         def weigh(chunk):
             for tile in chunks[chunk]:
-                seen, rows = columns.lay(tile), results.taken(tile).swapaxes(2, 3)
+                seen, rows = columns.lay(tile), results.collect(tile).swapaxes(2, 3)
                 terms = memory[: len(rows)]
                 for k, matrices in enumerate(seen):
                     np.matmul(matrices, rows, out=terms[:, :, k])

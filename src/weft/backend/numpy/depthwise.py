@@ -1,4 +1,4 @@
-"""NumPy kernels of convolutions of each channel by itself: tap by tap, for many channels at once.
+"""NumPy kernels of depthwise convolutions: tap by tap, for many channels at once.
 
 A product of matrices would have one row; instead each tap is one multiplication of all windows.
 """
@@ -9,7 +9,7 @@ from ..shared import threads
 from .types import Array
 from .windows import BLOCK_BYTES, Planes, WindowLayout, cells, cut, lay_runs, wide
 
-# Much work is cut in so many pieces at least, whoever does them, so that sums repeat.
+# The least number of blocks of a large job, fixed, so that sums do not depend on the threads.
 _PIECES = 8
 
 
@@ -36,7 +36,7 @@ def convolve(x: Array, w: Array, b: Array | None, out: Array, plan: WindowLayout
 
 
 def weigh(x: Array, y: Array, w: Array, plan: WindowLayout) -> None:
-    """Write the weights that y gives rise to into w (channels, 1, *kernel)."""
+    """Write the cotangent of the weights for the cotangent y into w (channels, 1, *kernel)."""
     work = threads.PASS * len(x) * plan.run * w.size
     blocks = _blocks(plan, x, w.dtype, work)
     parts = [None] * len(blocks)
@@ -57,7 +57,7 @@ def weigh(x: Array, y: Array, w: Array, plan: WindowLayout) -> None:
 
 
 def _blocks(plan: WindowLayout, x: Array, dtype: np.dtype, work: int) -> list[tuple[slice, slice]]:
-    """How the work is cut up: some images at a time, or some channels of one image."""
+    """The blocks of work: some images at a time, or some channels of one image."""
     # A plane, the sum and a term.
     fit = BLOCK_BYTES // (3 * dtype.itemsize * plan.run)
     pieces = _PIECES if work >= threads.ENOUGH else 1
@@ -68,14 +68,14 @@ def _blocks(plan: WindowLayout, x: Array, dtype: np.dtype, work: int) -> list[tu
 
 
 class _PlaneBlocks:
-    """Planes for blocks of several shapes, in memory that is used again."""
+    """Planes for blocks of several shapes, in reused memory."""
 
     def __init__(self, plan: WindowLayout, dtype: np.dtype):
         self.plan, self.dtype = plan, dtype
         self.made: dict[tuple[int, int], Planes] = {}
 
     def lay_taps(self, x: np.ndarray) -> list[np.ndarray]:
-        """What each tap sees of a block."""
+        """The elements of a block under each tap."""
         size = x.shape[0], x.shape[1]
         if size not in self.made:
             self.made[size] = Planes(self.plan, *size, self.dtype)

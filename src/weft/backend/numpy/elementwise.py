@@ -13,7 +13,7 @@ from .types import Array, Binary, OfOrder, Operand, Shape, Unary
 
 # NumPy's `where` mispredicts a branch per element; bit operations do not, but are more calls.
 _LARGE = 4096
-# Up to here (1 MiB of float32) constant arrays are kept.
+# Up to this size (1 MiB of float32) constant arrays are cached.
 _CACHED = 1 << 18
 _BITS: dict[int, np.dtype[Any]] = {2: np.dtype("int16"), 4: np.dtype("int32"), 8: np.dtype("int64")}
 
@@ -68,7 +68,7 @@ def tanh(x: Array) -> Array:
     y = np.tanh(x)
     if y.dtype.kind != "c":
         return y
-    # C99 leaves the sign of the zero in tanh(∞ + iy) = 1 ± 0i to sin 2y, the Array API to no one.
+    # tanh(∞ + iy) = 1 ± 0i: the zero has the sign of sin 2y in C99, and is +0 in the Array API.
     return np.where(np.isposinf(x.real) & np.isfinite(x.imag), y.dtype.type(1), y)
 
 
@@ -129,7 +129,7 @@ def _combine(ufunc: np.ufunc, own: Array, other: Array) -> Array:
 
 @lru_cache(maxsize=256)
 def _point(value: float, dtype: np.dtype) -> np.ndarray:
-    """A Python scalar as an array: NumPy takes long over scalars, bfloat16 widens beside them."""
+    """A Python scalar as an array: NumPy is slow on scalars, bfloat16 widens beside them."""
     return np.asarray(value, dtype)
 
 
@@ -143,7 +143,7 @@ def _choose(c: Array, a: Operand, b: Operand) -> Array:
 
 
 def _beside(value: Operand, dtype: np.dtype) -> Operand:
-    """A scalar as it is best written beside an array; 0.0 and -0.0 would share a cached one."""
+    """A scalar in the form that is fastest beside an array; ±0.0 would share a cached array."""
     if value.__class__ is int:
         return _point(value, dtype)
     return np.asarray(value, dtype) if value.__class__ is float and dtype.kind == "V" else value
@@ -206,7 +206,7 @@ def _alike(a: Array, b: Array) -> bool:
 def gate(t: Array, open: Array) -> Array:
     if open.size < _LARGE or t.shape != open.shape:
         return t * open
-    passed = open.astype(t.dtype)  # the product alone would do it too, but in small pieces
+    passed = open.astype(t.dtype)  # the product alone would do, but in small blocks
     passed *= t
     return passed
 
@@ -318,7 +318,7 @@ betainc: Callable[[Operand, Operand, Operand], Array] = _by_double(
 sinc: Unary = _by_double("sinc")  # πx loses what sin πx depends on
 
 
-# Up to here SciPy's one slow loop is as quick as four quick ones.
+# Up to this size SciPy's one slow loop is as fast as four fast passes.
 _FEW = 64
 
 

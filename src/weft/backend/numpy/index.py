@@ -12,15 +12,15 @@ from ...core.dtypes import HALF
 from ..shared import blas
 from .types import Array, Axes, Index, Operand, Shape
 
-# Up to here filling fresh memory is quicker than np.broadcast_to makes its view.
+# Up to this size filling fresh memory is faster than the view of np.broadcast_to.
 _SMALL = 8192
-# Between these sizes BLAS sums along an axis quicker; above, its threads may have to wait.
+# Between these sizes BLAS sums along an axis faster; above, its threads may have to wait.
 _BLAS_FROM, _BLAS_TO = 4096, 1 << 20
-# From here on it calls them, which then look out for more work for a while.
+# From this size on BLAS wakes its threads, which then spin for a while.
 _BLAS_SHARES = 1 << 17
-# Up to here `dot` adds everything up before `reduce` has read its arguments.
+# Up to this size `dot` is done before `reduce` has parsed its arguments.
 _BY_HAND = 512
-# From here on it pays to have BLAS add up blocks of _SHORT, and NumPy their sums.
+# From this size on: BLAS sums blocks of _SHORT, NumPy the sums of the blocks.
 _BY_BLOCKS = 16384
 _EVERY = [tuple(range(ndim)) for ndim in range(65)]
 _SHORT, _LONG = 1024, 65536
@@ -40,7 +40,7 @@ def permute(x: Array, axes: Axes) -> Array:
 
 @lru_cache(maxsize=256)
 def _backwards(ndim: int, axes: tuple[int, ...]) -> tuple[slice, ...]:
-    """The key that turns round these axes; `np.flip` takes ten times as long to find it."""
+    """The key that reverses these axes; `np.flip` takes ten times as long to build it."""
     steps = [1] * ndim
     for a in axes:
         steps[a] = -1
@@ -116,7 +116,7 @@ def _by_one(a: Array, b: Array, size: int) -> Array:
     """a @ b by the calling thread."""
     if size < _BLAS_SHARES:
         return a @ b
-    # A layer's bias gets its gradient from here, between kernels whose threads need the cores.
+    # This computes the gradient of a layer's bias, between kernels whose threads need the cores.
     with blas.alone():
         return a @ b
 
@@ -157,7 +157,7 @@ def write_slice(x: Array, v: Operand, index: Index) -> Array:
 
 
 def add_slice(x: Array, v: Operand, index: Index) -> None:
-    """v added to what the index takes of x, in place."""
+    """v added to x at a basic index, in place."""
     x[_key(index)] += v
 
 
@@ -230,7 +230,7 @@ def take(x: Array, i: Array, axis: int) -> Array:
         # np.take copies all of an array that is not contiguous.
         return x.take(i, axis) if x.flags.c_contiguous else x[_on(axis, i)]
     except IndexError:
-        _indices(i, x.shape[axis])  # names the index, and not the axis: that may be a batch's
+        _indices(i, x.shape[axis])  # its error names no axis: that may be a batch's
         raise
 
 
@@ -281,7 +281,7 @@ def last_writes(i: Array, size: int) -> Array:
 
 
 def _positions(i: Array, axis: int, shape: Shape) -> np.ndarray:
-    """The places in a flat array of `shape` that indices along an axis mean."""
+    """Indices along an axis as positions in a flat array of `shape`."""
     at = _indices(i, shape[axis]).reshape(i.shape)
     stride = 1
     total: Operand = 0

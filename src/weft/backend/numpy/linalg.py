@@ -12,10 +12,10 @@ from ...core.dtypes import HALF
 from .products import QUIET, gradients, product
 from .types import Array, Axes, Binary, Function, Shape, Unary
 
-# Below this many products einsum's own loop is quicker than arranging a call of BLAS.
+# Below this many products einsum's own loop is faster than setting up a BLAS call.
 _SMALL = 4096
-# Up to so many unknowns a Sylvester equation is solved sooner by elimination than by way of
-# two Schur decompositions, of which LAPACK makes one at a time.
+# Up to this many unknowns elimination solves a Sylvester equation faster than two Schur
+# decompositions, which LAPACK computes one at a time.
 _FEW_UNKNOWNS = 36
 
 _Arrangement = tuple[Shape, Axes, Axes, Shape]  # arguments of `_arrange`
@@ -91,7 +91,7 @@ def _pair_plan(subscripts: str, a_shape: Shape, b_shape: Shape) -> _Plan | None:
     sizes = {c: max(a.get(c, 1), b.get(c, 1)) for c in a | b}
     if math.prod(sizes.values()) < _SMALL or 0 in (*a.values(), *b.values()):
         return None
-    # A label of size one needs no place in an array if the other one has it.
+    # A label of size one can be dropped from an array if the other one has it.
     a = {c: n for c, n in a.items() if not (c in b and n == 1)}
     b = {c: n for c, n in b.items() if not (c in a and n == 1)}
     batch = [c for c in a if c in b and c in out]
@@ -112,7 +112,7 @@ def _pair_plan(subscripts: str, a_shape: Shape, b_shape: Shape) -> _Plan | None:
 
 
 def _arrangement(sizes: dict[str, int], wanted: list[str], shape: Shape) -> _Arrangement:
-    """Arguments of `_arrange`: the sums over lonely labels, and the order of the others."""
+    """Arguments of `_arrange`: the axes to sum, whose labels occur once, and the others' order."""
     lonely = tuple(k for k, c in enumerate(sizes) if c not in wanted)
     left = [c for c in sizes if c in wanted]
     return tuple(sizes.values()), lonely, tuple(left.index(c) for c in wanted), shape
@@ -146,7 +146,7 @@ def lapack(f: Function) -> Function:
 
 
 def explain_lapack(name: str, reason: str) -> str:
-    """LAPACK's complaint with the operation's name and, if there is one, the way out."""
+    """LAPACK's message with the operation's name and, where known, a remedy."""
     if "ingular" in reason:
         return f"{name}: the matrix is singular (pinv and lstsq take such matrices)"
     if "ositive definite" in reason or "positive-definite" in reason:

@@ -61,7 +61,7 @@ def __getattr__(attribute: str) -> Any:
 
 
 def improve(name: str, better: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Put `better(kernel)` in the place of a kernel; for layers that have more means than this."""
+    """Replace a kernel by `better(kernel)`; for layers above, such as the compiler."""
     globals()[name] = better(getattr(_SELF, name))
 
 
@@ -74,7 +74,7 @@ def device_of(x: Array) -> str:
 
 
 def whole(x: Any) -> np.ndarray:
-    """NumPy answers 0-d questions with scalars; make them arrays again."""
+    """x as an array: NumPy returns scalars for 0-d results."""
     return np.asarray(x)
 
 
@@ -120,25 +120,25 @@ def cast(x: Array, dtype: np.dtype) -> Array:
     if x.dtype.kind == "c" and np.dtype(dtype).kind != "c":
         x = x.real
     if dtype == _WORD and x.dtype.kind in "fV":
-        # NumPy's vectors and its loop over what they leave disagree about negative numbers, and
-        # about what does not fit. By way of int64 all are the low bits, as in C on x86-64.
+        # NumPy's SIMD loop and its scalar remainder disagree about negative numbers and about
+        # overflow. Casting via int64 gives the low bits, as in C on x86-64.
         x = x.astype(np.int64)
     return x.astype(dtype)
 
 
 def owner(x: np.ndarray) -> int:
-    """What identifies the memory of x."""
+    """The identity of the memory of x."""
     return id(_root(x))
 
 
 def owning(x: np.ndarray) -> np.ndarray | None:
-    """The array that owns the memory of x; None: it is of something that is no array."""
+    """The array that owns the memory of x; None if its owner is no array."""
     root = _root(x)
     return root if isinstance(root, np.ndarray) else None
 
 
 def _root(x: np.ndarray) -> Any:
-    """The last of those that x is a part of; windows hold theirs by a step that is no array."""
+    """The last array in the chain of bases; strided windows have a non-array base in between."""
     base = x.base
     while base is not None:
         x, base = base, getattr(base, "base", None)
@@ -146,17 +146,17 @@ def _root(x: np.ndarray) -> Any:
 
 
 def freeze(x: np.ndarray) -> np.ndarray:
-    """Mark memory that two tensors share: a writer must copy first."""
+    """Mark memory as shared by two tensors: writers must copy first."""
     x.setflags(False)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]  (quicker)
     return x
 
 
 def frozen_view(x: Array) -> np.ndarray:
-    """The memory of x for others to read: they must copy before they write."""
+    """A read-only view of x: writers must copy first."""
     return freeze(np.asarray(x).view())
 
 
-def frozen(x: np.ndarray) -> bool:
+def is_frozen(x: np.ndarray) -> bool:
     return not x.flags.writeable
 
 
@@ -212,7 +212,7 @@ def copy(x: np.ndarray) -> np.ndarray:
 def _silence() -> list[tuple[Any, Any]]:
     """The context variable that `np.errstate` sets, and its value for no reaction to errors.
 
-    Found by looking, since it has no public name: `np.errstate` itself takes six times as long.
+    Found by search, since it has no public name: `np.errstate` itself takes six times as long.
     """
     before = copy_context()
     with np.errstate(all="ignore"):
@@ -229,7 +229,7 @@ def quiet() -> np.errstate:
 
 def quietly(run: Callable[..., R], *args: Any) -> R:
     """`run(*args)` without floating-point warnings, for backward passes."""
-    if _REACTIONS is None:  # a NumPy that keeps its reactions elsewhere
+    if _REACTIONS is None:  # a NumPy that keeps its error state elsewhere
         with np.errstate(all="ignore"):
             return run(*args)
     token = _REACTIONS.set(_NONE)
@@ -240,7 +240,7 @@ def quietly(run: Callable[..., R], *args: Any) -> R:
 
 
 def owns(x: np.ndarray) -> bool:
-    """Whether no other array shares the memory of x by being its base."""
+    """Whether x has no base: its memory is its own."""
     return x.base is None
 
 

@@ -98,7 +98,7 @@ def projection(g: Array, y: Array, axes: Axes, centred: bool) -> Array:
     return np.subtract(g, z, z)
 
 
-# Elements that are normalised at a time: the passes over them stay in the cache.
+# Elements of a block: the passes over them stay in the cache.
 _BLOCK = 1 << 17
 
 
@@ -176,7 +176,7 @@ def fill_where(x: Array, mask: Array, value: float) -> None:
 
 
 def later(x: Array, shift: int) -> Array:
-    """Which columns of x's matrices, moved on by `shift`, lie behind the diagonal."""
+    """Which columns of x's matrices, shifted by `shift`, lie above the diagonal."""
     return _later(*x.shape[-2:], shift)
 
 
@@ -225,7 +225,7 @@ def attention_dropout(seeds: Array, rows: int, columns: int, p: float) -> Array:
 
 
 def checked_classes(classes: Array, n: int) -> Array:
-    """Classes from 0 to n - 1, or an error that names the first that is none."""
+    """Classes in [0, n), or an error that names the first that is out of range."""
     if classes.size and not 0 <= classes.min() <= classes.max() < n:
         wrong = classes[(classes < 0) | (classes >= n)][0]
         raise IndexError(f"class {wrong} of {n}; expected 0 to {n - 1}")

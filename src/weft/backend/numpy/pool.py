@@ -79,14 +79,14 @@ def _largest(sheets: Planes, n: int, number: np.dtype) -> tuple[np.ndarray, np.n
     for k in range(2, len(seen)):
         np.greater(seen[k], best, out=larger)
         np.maximum(seen[k], best, out=best)
-        # k grows: the largest number is the one of the last tap that was larger than before.
+        # k grows: the largest number is that of the last tap that exceeded all before it.
         np.multiply(larger.view(np.uint8), number.type(k), out=term)
         np.maximum(taps, term, out=taps)
     return best, taps
 
 
 def _last_nan(sheets: Planes, best: Array, taps: Array) -> np.ndarray:
-    """The taps, with the last NaN of windows that have one in place of the largest element."""
+    """The taps, replaced by that of the last NaN in windows that contain one."""
     for k, seen in enumerate(sheets.taps(len(best))):
         np.copyto(taps, taps.dtype.type(k), where=np.isnan(seen))
     return taps
@@ -132,9 +132,9 @@ def pool_put(
 
 
 def _route(sheets: Planes, runs: Array, taps: Array) -> None:
-    """Put each window's number where its tap is; numbers that meet are added."""
+    """Add each window's number at its tap."""
     plan = sheets.plan
-    apart = plan.plane == plan.counts  # no element is seen by two windows
+    apart = plan.plane == plan.counts  # windows do not overlap
     if not apart:
         sheets.memory.fill(0)
     chosen, term = np.empty(runs.shape, bool), np.empty_like(runs)

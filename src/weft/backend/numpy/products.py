@@ -1,7 +1,7 @@
-"""Products of matrices, large ones in pieces that threads share.
+"""Matrix products, large ones in pieces that the thread pool shares.
 
-The threads of NumPy's BLAS look out for work for some time after a product, on the cores that
-other kernels' threads need; under load a product even waits for one that the system has put aside.
+The threads of NumPy's BLAS spin for some time after a product, on the cores that other kernels'
+threads need; under load a product even waits for a thread that was descheduled.
 Pieces are cut by the matrices' sizes alone, so that results do not depend on the number of threads.
 """
 
@@ -11,13 +11,13 @@ from ..shared import blas, threads
 from .index import sum as _sum
 from .types import Array
 
-# Multiplications of a product that is shared, and of one piece of it.
+# The least multiplications of a product that threads share, and of one piece of it.
 LARGE, PIECE = 1 << 23, 1 << 25
-# BLAS rearranges b for each piece: with so many rows that takes little time beside the product.
+# BLAS packs b for each piece: with this many rows that is cheap beside the product.
 ROWS = 256
-# Multiplications that are done by the time a second thread is awake.
+# Multiplications done in the time it takes to wake a second thread.
 AHEAD = 1 << 21
-# Multiplications up to which BLAS calls none of its threads.
+# Multiplications up to which BLAS uses one thread.
 QUIET = 1 << 19
 
 
@@ -47,7 +47,7 @@ def _by_one(a: Array, b: Array, work: int) -> np.ndarray:
 
 
 def gradients(g: np.ndarray, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, ...]:
-    """g·w, gᵀ·x and the sum of g's rows: what a linear layer makes of the cotangent of x·wᵀ + b."""
+    """g·w, gᵀ·x and the sum of g's rows: the cotangents of x, w and b in x·wᵀ + b."""
     work = 2 * len(g) * w.size
     if work < LARGE or g.dtype.kind not in "fc":
         return product(g, w), product(g.T, x), _sum(g, (0,), False)

@@ -13,7 +13,7 @@ from ...core.dtypes import HALF, accumulator, default_float
 from .index import sum
 from .types import Array, Axes, Function
 
-# Their stubs know keywords only, and `keepdims` only where it is written out.
+# NumPy's stubs have keywords only, and `keepdims` only as a literal.
 _add: Any = np.add
 _maximum: Any = np.maximum
 _minimum: Any = np.minimum
@@ -168,11 +168,11 @@ def p_norm(x: Array, axes: Axes, keepdims: bool, p: float) -> Array:
 
 
 def _quiet(fn: Function) -> Function:
-    """`fn` without warnings: what infinities do in it is what is wanted."""
+    """`fn` without warnings: its results at infinities are intended."""
     return np.errstate(over="ignore", divide="ignore", invalid="ignore")(fn)
 
 
-# Up to here `argmax` and `dot` are done before `reduce` has read its arguments.
+# Up to this size `argmax` and `dot` are done before `reduce` has parsed its arguments.
 _FEW = 4096
 
 
@@ -321,7 +321,7 @@ def cumsum(x: Array, axis: int) -> Array:
     return _running_sum(x, axis)
 
 
-# From here on a product with a triangle of ones pays: an addition need not wait for the last one.
+# From this size on a product with a triangle of ones is faster: additions are independent.
 _LONG, _BLOCK = 8192, 32
 
 
@@ -331,7 +331,7 @@ def _triangle(dtype: np.dtype) -> np.ndarray:
 
 
 def _cumsum_by_blocks(x: Array) -> Array:
-    """Running sums in short blocks, each then raised by what came before it."""
+    """Running sums within short blocks, then the sum of the blocks before added to each."""
     n = x.size // _BLOCK * _BLOCK
     blocks = x[:n].reshape(-1, _BLOCK).dot(_triangle(x.dtype))
     before = np.add.accumulate(blocks[:, -1])
@@ -354,7 +354,7 @@ def logcumsumexp(x: Array, axis: int) -> Array:
 
 
 def _running_extreme(ufunc: np.ufunc, x: Array, axis: int) -> tuple[Array, Array]:
-    """The running extreme with the index of its last occurrence; NaN, once met, stays."""
+    """The running extreme with the index of its last occurrence; a NaN persists."""
     wide = _as_comparable(x)
     y = ufunc.accumulate(wide, axis=axis)
     shape = [1] * x.ndim
@@ -403,7 +403,7 @@ def _topk_by_partition(x: Array, k: int, axis: int, largest: bool) -> Array:
     values = np.take_along_axis(x, found, axis)
     worst = (np.minimum if largest else np.maximum).reduce(values, axis=axis, keepdims=True)
     if np.count_nonzero(x == worst) > np.count_nonzero(values == worst) or (values != values).any():
-        # Equals of the last one are left out: the first of them are to be in.
+        # Ties with the last one are left out: the first of them belong in the result.
         return np.take(argsort(x, axis, largest), range(k), axis)
     order = argsort(values, axis, largest)
     return np.take_along_axis(found, order, axis)

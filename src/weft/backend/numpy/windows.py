@@ -1,10 +1,10 @@
 """Windows over NumPy arrays, laid out so that each tap of all windows is one run of memory.
 
-An axis that is walked in steps of s is dealt out into phases: positions r, r + s, r + 2s, ... of
-the padded axis lie side by side. In a plane of such phases tap k of every window is found at
-a fixed distance from the window's own place, so that a tap is copied, added or compared for
-all windows at once. Where a row of windows is shorter than the plane's, what lies between two
-rows is read too: these places, called idle here, are left out when results are taken away.
+An axis with stride s is split into phases: positions r, r + s, r + 2s, ... of the padded axis lie
+side by side. In a plane of such phases tap k of every window is at a fixed offset from the window's
+own position, so that a tap is copied, added or compared for all windows at once. Where a row of
+windows is shorter than the plane's, the positions between two rows, called idle here, are computed
+too and dropped from the results.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ from .types import Padding, Sizes
 
 # The memory that a tile's columns may take: a core's second-level cache.
 TILE_BYTES = 1 << 20
-# The memory that the planes and runs of a block may take, where each is passed over a few times: a
-# core's share of the last cache. Smaller blocks save less than it costs to have more of them.
+# The memory that the planes and runs of a block may take, with a few passes over each: a core's
+# share of the last-level cache. Smaller blocks cost more in overhead than they save.
 BLOCK_BYTES = 1 << 22
 
 
@@ -40,7 +40,7 @@ class WindowLayout:
 
     counts    windows along each axis
     plane     the lengths of a phase's plane; `row` is the length of all axes but the first
-    phases    how the array is dealt out
+    phases    how the array is split
     taps      for each tap its phase, and how far behind a window's own place it is there
     bare      whether the array fills the planes: nothing has to be padded
     idle      whether rows of windows are shorter than the plane's rows
@@ -103,7 +103,7 @@ def residues(k: int, s: int, d: int) -> list[int]:
 def dealt(
     n: int, k: int, s: int, padding: tuple[int, int], d: int, q: int
 ) -> list[tuple[slice, slice]]:
-    """For each phase of an axis, the elements it takes and the places it puts them."""
+    """For each phase of an axis, its elements as source and target."""
     return [place_taps(n, r, s, padding[0], q) for r in residues(k, s, d)]
 
 
@@ -133,7 +133,7 @@ def _taps(
 
 @dataclass(frozen=True)
 class PhasePart:
-    """Elements of one phase, seen from which the windows' taps in it are a convolution.
+    """Elements of one phase, whose transposed convolution is a convolution with stride 1.
 
     source    the elements
     taps      the taps that reach them, in opposite order
@@ -229,17 +229,17 @@ class Planes:
         self.planes = planes.reshape(len(plan.phases), arrays, channels, *plan.plane)
 
     def lay(self, x: np.ndarray) -> None:
-        """Deal out arrays (n, channels, *size); what is padding stays as it is."""
+        """Split arrays (n, channels, *size) into the planes; the padding stays."""
         for planes, phase in zip(self.planes, self.plan.phases, strict=True):
             planes[: len(x), :, *phase.target] = x[:, :, *phase.source]
 
     def collect(self, x: np.ndarray) -> None:
-        """Put the planes together again, into arrays (n, channels, *size)."""
+        """Merge the planes into arrays (n, channels, *size)."""
         for planes, phase in zip(self.planes, self.plan.phases, strict=True):
             x[:, :, *phase.source] = planes[: len(x), :, *phase.target]
 
     def taps(self, n: int) -> list[np.ndarray]:
-        """What each tap of the windows of n arrays sees: (n, channels, run)."""
+        """The elements under each tap of the windows of n arrays: (n, channels, run)."""
         plan, dtype, item = self.plan, self.memory.dtype, self.memory.itemsize
         shape = n, self.channels, plan.run
         strides = self.channels * plan.area * item, plan.area * item, item

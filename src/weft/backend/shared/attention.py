@@ -1,13 +1,13 @@
 """Attention tile by tile, in the operations that all backends share.
 
 No array of all pairs of a query and a key is ever made: scores are computed for a tile of queries
-and keys, used, and forgotten; a backward pass computes them again. Online softmax after Milakov
-and Gimelshein (2018), the backward pass after Dao et al. (2022).
+and keys, used, and discarded; a backward pass recomputes them. Online softmax after Milakov and
+Gimelshein (2018), the backward pass after Dao et al. (2022).
 
-Queries are (…, heads, T, D), keys and values (…, groups, S, D): each group of keys serves as many
-heads. A mask is True, or an array that broadcasts to (…, heads, T, S): of booleans, that say which
-keys a query sees, or of numbers, that are added to the scores. Where no key is seen the result is
-0 and the logarithm of the sum -∞.
+Queries are (…, heads, T, D), keys and values (…, groups, S, D): each group of keys is shared by
+equally many heads. A mask is True, or an array that broadcasts to (…, heads, T, S): of booleans,
+True where a query attends to a key, or of numbers, added to the scores. Where every key is masked
+the result is 0 and the logarithm of the sum -∞.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,8 +28,8 @@ from .types import Raw, Shape
 # How many scores a tile has, and how many keys it spans.
 TILE = {"numpy": 1 << 17, "torch": 1 << 18, "cuda": 1 << 26}
 KEYS = {"numpy": 512, "torch": 512, "cuda": 4096}
-# So many queries of a tile at most where each sees only the keys before it: most of the pairs that
-# are not seen are then in tiles that are left out.
+# The most queries of a tile under a causal mask: most masked pairs are then in tiles that are
+# skipped.
 STAIR = {"numpy": 64, "torch": 256, "cuda": 4096}
 
 Span = tuple[int, int]
@@ -37,7 +37,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class AttentionTile:
-    """Which elements of the batch, groups of heads, queries and keys are dealt with together."""
+    """A tile: ranges of the batch, of the groups of heads, of queries and of keys."""
 
     batch: Span
     groups: Span
@@ -147,7 +147,7 @@ class AttentionProblem:
         self.some = max(1, tile // (block * self.groups)) if self.some_groups == self.groups else 1
 
     def parts(self) -> list[tuple[Span, Span]]:
-        """Parts of the batch and of the groups, which have nothing to do with each other."""
+        """Independent parts: ranges of the batch and of the groups."""
         every_group = list(_spans(self.groups, self.some_groups))
         return [(b, g) for b in _spans(self.size, self.some) for g in every_group]
 
@@ -156,7 +156,7 @@ class AttentionProblem:
         return [AttentionTile(*part, rows) for rows in _spans(self.queries, self.down)]
 
     def each(self, pieces: list[Any], do: Callable[[Any], None], products: int) -> None:
-        """Do every piece; NumPy's threads share them."""
+        """Run every piece; with NumPy, by the thread pool."""
         if self.xp.name == "numpy":
             pairs = self.size * self.heads * self.queries * self.keys
             width = self.q.shape[-1] + self.v.shape[-1]
@@ -166,7 +166,7 @@ class AttentionProblem:
                 do(piece)
 
     def columns(self, tile: AttentionTile) -> Iterator[Span]:
-        """The keys that some query of a tile sees."""
+        """The keys that are unmasked for some query of a tile."""
         seen = min(self.keys, tile.rows[1]) if self.causal else self.keys
         yield from _spans(seen, self.across)
 
@@ -183,7 +183,7 @@ class AttentionProblem:
         return _cut(x, tile.batch, tile.groups, (0, x.shape[2]), tile.rows, tile.columns)
 
     def scores(self, q: Raw, k: Raw, tile: AttentionTile) -> Raw:
-        """The scores of a tile for queries that are scaled, -∞ where a key is not seen."""
+        """The scores of a tile for scaled queries, -∞ where masked."""
         xp = self.xp
         s = xp.matmul(q, xp.swap_last(k))
         if self.mask is not None:
@@ -194,12 +194,12 @@ class AttentionProblem:
                 xp.fill_where(s, ~part, -inf)
         (i, _), (j, end) = tile.rows, tile.columns
         if self.causal and end - 1 > i:
-            first = max(i + 1 - j, 0)  # the first column that some query does not see
+            first = max(i + 1 - j, 0)  # the first column that is masked for some query
             corner = s[..., first:]
             xp.fill_where(corner, xp.later(corner, j + first - i), -inf)
         return s
 
-    def kept(self, tile: AttentionTile) -> Raw:
+    def dropout_factors(self, tile: AttentionTile) -> Raw:
         """Which of a tile's weights are kept, as factors 0 and 1/(1 - p)."""
         bits = dropout_bits(self.xp, self.seeds_of(tile), tile.rows, tile.columns, self.p)
         return self.xp.cast(bits, self.wide) * (1 / (1 - self.p))
@@ -208,15 +208,15 @@ class AttentionProblem:
         return _cut(self.seeds, tile.batch, tile.groups)
 
     def zeros(self, heads: int, length: int, width: int) -> Raw:
-        """Zeros for a result, with the vectors of a position side by side in memory.
+        """Zeros for a result, with the heads of a position side by side in memory.
 
-        That is how a network's layers have them: it splits an axis into heads, and joins them.
+        That is the layout of the layers around it, which split an axis into heads and join them.
         """
         shape = (self.size, length, self.groups, heads // self.groups, width)
         x = self.xp.full(shape, 0, self.wide, self.device)
         return self.xp.permute(x, (0, 2, 3, 1, 4))
 
-    def shaped(self, x: Raw, heads: int, dtype: np.dtype | None = None) -> Raw:
+    def reshape(self, x: Raw, heads: int, dtype: np.dtype | None = None) -> Raw:
         """A result with its axes as they were given."""
         x = x.reshape((*self.lead, heads, *x.shape[3:]))
         dtype = self.own if dtype is None else dtype
@@ -248,7 +248,7 @@ def attend(
         _attend_tile(it, tile, it.of_queries(out, tile), it.of_queries(lse, tile))
 
     it.each([tile for part in it.parts() for tile in it.tiles(part)], do, 1)
-    return it.shaped(out, it.heads), it.shaped(lse, it.heads, dtype)
+    return it.reshape(out, it.heads), it.reshape(lse, it.heads, dtype)
 
 
 def _attend_tile(it: AttentionProblem, tile: AttentionTile, out: Raw, lse: Raw) -> None:
@@ -260,12 +260,12 @@ def _attend_tile(it: AttentionProblem, tile: AttentionTile, out: Raw, lse: Raw) 
         s = it.scores(q, it.of_keys(it.k, here), here)
         peak = xp.amax(s, (4,), True)
         peak = peak if top is None else xp.maximum(top, peak)
-        shift = xp.where(peak == -inf, 0.0, peak)  # no key was seen so far
+        shift = xp.where(peak == -inf, 0.0, peak)  # all keys so far are masked
         s -= shift
         xp.exp_into(s)
         sums = xp.sum(s, (4,), True)
         if it.p:
-            s *= it.kept(here)
+            s *= it.dropout_factors(here)
         part = xp.matmul(s, it.of_keys(it.v, here))
         if top is None:
             total, mixed = sums, part
@@ -281,7 +281,7 @@ def _attend_tile(it: AttentionProblem, tile: AttentionTile, out: Raw, lse: Raw) 
 
 
 class AttentionBackward(AttentionProblem):
-    """A call to be differentiated: also its results, and the cotangents of them."""
+    """A call in the backward pass: also its results, and their cotangents."""
 
     g: Raw
     out: Raw
@@ -320,7 +320,7 @@ class AttentionBackward(AttentionProblem):
         delta = xp.row_dots(g, out)[..., None]
         if self.h is not None:
             delta = delta - self.of_queries(self.h, every)
-        # Where no key was seen all weights are exp(-∞) = 0.
+        # Where every key is masked all weights are exp(-∞) = 0.
         lse = xp.where(lse == -inf, inf, lse)
         ones = xp.full((*k.shape[:-1], 1), 1, self.wide, self.device)
         pairs = (q * self.scale, -lse), (k, ones), (g * times, delta * -times), (v, ones)
@@ -335,7 +335,7 @@ class AttentionBackward(AttentionProblem):
             ds = xp.matmul(g, xp.swap_last(v))
             ds *= w
             return w, ds
-        factor = self.kept(tile)
+        factor = self.dropout_factors(tile)
         ds = xp.matmul(g[..., :-1], xp.swap_last(v[..., :-1]))
         ds *= factor
         ds += g[..., -1:]
@@ -344,7 +344,7 @@ class AttentionBackward(AttentionProblem):
 
 
 def _within(factors: tuple[Raw, ...], tile: AttentionTile) -> list[Raw]:
-    """What a tile has of its part's arrays, of queries and keys in turns."""
+    """The slices of a part's arrays for a tile, of queries and keys in turns."""
     (i, j), (k, n) = tile.rows, tile.columns
     return [x[..., i:j, :] if at % 2 == 0 else x[..., k:n, :] for at, x in enumerate(factors)]
 
@@ -355,13 +355,13 @@ def attend_gradient(xp: ModuleType, *args: Any) -> tuple[Raw, Raw, Raw]:
     dq = it.zeros(it.heads, it.queries, it.q.shape[-1])
     dk, dv = (it.zeros(it.groups, it.keys, x.shape[-1]) for x in (it.k, it.v))
     it.each(it.parts(), lambda part: _part_gradient(it, part, dq, dk, dv), 3)
-    return it.shaped(dq, it.heads), it.shaped(dk, it.groups), it.shaped(dv, it.groups)
+    return it.reshape(dq, it.heads), it.reshape(dk, it.groups), it.reshape(dv, it.groups)
 
 
 def _part_gradient(
     it: AttentionBackward, part: tuple[Span, Span], dq: Raw, dk: Raw, dv: Raw
 ) -> None:
-    """Adds up in memory without gaps, and puts the sums where they belong."""
+    """Accumulate in contiguous memory, then copy the sums into the results."""
     xp, factors, every = (
         it.xp,
         it.factors(part, it.scale),
@@ -400,7 +400,7 @@ def attend_mask_gradient(xp: ModuleType, *args: Any) -> Raw:
             _, ds = it.weights(factors, here)
             there = it.of_mask(total, here)
             there += _summed_to(xp, ds, there.shape)
-    if prod(total.shape) != prod(mask.shape):  # the mask was spread along some axes of the batch
+    if prod(total.shape) != prod(mask.shape):  # the mask was broadcast along some axes of the batch
         total = _summed_to(xp, total.reshape((*it.lead, *mask.shape[-3:])), mask.shape)
     return xp.cast(total.reshape(tuple(mask.shape)), it.own)
 
@@ -414,8 +414,8 @@ def _summed_to(xp: ModuleType, x: Raw, shape: Shape) -> Raw:
 def dropout_bits(xp: ModuleType, seeds: Raw, rows: Span, columns: Span, p: float) -> Raw:
     """Which pairs of a row and a column are kept, with probability 1 - p: (…, rows, columns).
 
-    The word for a pair is a function of the seed, the row and the column alone, so that a
-    backward pass finds it again whichever tiles it makes.
+    The word for a pair is a function of the seed, the row and the column alone, so that a backward
+    pass recomputes it with any tiling.
     """
     first = columns[0] // 4
     blocks = -(-columns[1] // 4) - first

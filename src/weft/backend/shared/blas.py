@@ -1,4 +1,4 @@
-"""The threads of NumPy's and SciPy's OpenBLAS: asking for their number, and keeping it at one.
+"""The threads of NumPy's and SciPy's OpenBLAS: reading their number, and pinning it to one.
 
 OpenBLAS adds up in another order with another number of threads.
 """
@@ -15,8 +15,8 @@ import numpy as np
 
 # How the names of each package's OpenBLAS end.
 _ENDINGS = {"numpy": "64_", "scipy": ""}
-# What OpenBLAS asks the environment for when it is loaded: for 2ⁿ ticks of the clock its threads
-# look out for work before they sleep. They begin so, and by themselves for a tenth of a second.
+# Read by OpenBLAS when it is loaded: its idle threads spin for 2ⁿ clock ticks before they sleep,
+# also right after the start; by default for a tenth of a second.
 _LOOKOUT, _TICKS = "OPENBLAS_THREAD_TIMEOUT", "20"
 
 _lock = Lock()
@@ -36,9 +36,9 @@ def openblas(package: str) -> CDLL | None:
 
 
 def _load(path: str) -> CDLL:
-    """An OpenBLAS whose threads soon sleep, unless it was there before or the user said otherwise.
+    """Load an OpenBLAS, with threads that soon sleep unless the user set the time.
 
-    The cores on which they would look out are those that compiled programs are about to use.
+    They would spin on the cores that compiled programs are about to use.
     """
     if _LOOKOUT in os.environ:
         return CDLL(path)
@@ -51,7 +51,7 @@ def _load(path: str) -> CDLL:
 
 @lru_cache(maxsize=None)
 def counts(package: str) -> tuple[Callable[[], int], Callable[[int], Any]] | None:
-    """How to ask and to tell a package's OpenBLAS its number of threads."""
+    """Functions that get and set the number of threads of a package's OpenBLAS."""
     library, ending = openblas(package), _ENDINGS[package]
     if library is None:
         return None
@@ -60,10 +60,10 @@ def counts(package: str) -> tuple[Callable[[], int], Callable[[int], Any]] | Non
 
 
 def available() -> int:
-    """How many threads NumPy's BLAS has been given, pinned or not.
+    """How many threads NumPy's BLAS has, before pinning.
 
-    While it is `alone`, those threads are taken: then it is 1. Of another BLAS than OpenBLAS that
-    is not known: then it is the cores this process may use, OMP_NUM_THREADS of them at most.
+    Inside `alone` the threads are in use: then it is 1. For a BLAS other than OpenBLAS it is the
+    number of cores this process may use, at most OMP_NUM_THREADS.
     """
     found = counts("numpy")
     if found is None:
@@ -79,7 +79,7 @@ def _allowed_threads() -> int:
 
 
 class alone:
-    """A block whose threads call BLAS themselves: each product of matrices uses one thread."""
+    """A block in which BLAS uses one thread per product, since our threads share the work."""
 
     def __enter__(self) -> None:
         _hold(shared=1)
@@ -89,7 +89,7 @@ class alone:
 
 
 def pin() -> None:
-    """From now on products of matrices use one thread each, until as many `unpin()`."""
+    """Make BLAS use one thread per product, until as many calls of `unpin`."""
     _hold(pins=1)
 
 
@@ -99,7 +99,7 @@ def unpin() -> None:
 
 
 def _hold(shared: int = 0, pins: int = 0) -> None:
-    """Count those who need one thread: the first sets it, the last puts back what was before."""
+    """Count the requests for one thread: the first sets it, the last restores the old number."""
     global _shared, _pins, _before
     ask, tell = counts("numpy") or (lambda: 1, lambda count: None)
     with _lock:
@@ -112,7 +112,7 @@ def _hold(shared: int = 0, pins: int = 0) -> None:
 
 
 def _forget() -> None:
-    """A forked child has none of its parent's threads that share work."""
+    """In a forked child: the parent's threads are gone."""
     global _lock, _shared
     _lock, _shared = Lock(), 0
 

@@ -27,7 +27,7 @@ def write(
 
 
 def _part(a: Raw, place: int | slice, ndim: int) -> Raw:
-    """What of an argument, which may broadcast, belongs to a part of the result's first axis."""
+    """The part of an argument, which may broadcast, for a slice of the result's first axis."""
     if not hasattr(a, "shape") or len(a.shape) < ndim:
         return a
     if a.shape[0] == 1:

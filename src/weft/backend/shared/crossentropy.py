@@ -12,7 +12,7 @@ from ...core.backends import PYTHON_SCALARS
 from . import threads
 from .types import Raw, Shape
 
-# How many logits are dealt with together: their copy should stay in the cache.
+# Logits of a chunk: their copy should stay in the cache.
 CHUNK = {"numpy": 1 << 16, "torch": 1 << 19, "cuda": 1 << 25}
 
 
@@ -61,7 +61,7 @@ class LogitLines:
         return x if self.xp.dtype_of(x) == self.wide else self.xp.cast(x, self.wide)
 
     def each(self, do: Callable[[slice], None], passes: int) -> None:
-        """Do every chunk; NumPy's threads share them."""
+        """Run every chunk; with NumPy, by the thread pool."""
         kind = "cuda" if self.device.startswith("cuda") else self.xp.name
         step = max(1, CHUNK[kind] // self.n)
         chunks = [slice(k, min(k + step, self.count)) for k in range(0, self.count, step)]
@@ -71,14 +71,14 @@ class LogitLines:
             for chunk in chunks:
                 do(chunk)
 
-    def moved(self, rows: slice, by: Raw) -> Raw:
-        """A chunk of logits less a number for each line, in memory of its own."""
+    def shift(self, rows: slice, by: Raw) -> Raw:
+        """A copy of a chunk of logits, less a number for each line."""
         return self.widen(self.x[rows]) - by[rows, None]
 
     def empty(self) -> Raw:
         return self.xp.empty((self.count,), self.wide, self.device)
 
-    def shaped(self, x: Raw, *last: int, dtype: np.dtype | None = None) -> Raw:
+    def reshape(self, x: Raw, *last: int, dtype: np.dtype | None = None) -> Raw:
         x, dtype = x.reshape((*self.lead, *last)), self.own if dtype is None else dtype
         return x if self.xp.dtype_of(x) == dtype else self.xp.cast(x, dtype)
 
@@ -101,18 +101,18 @@ def cross_entropy(
         lse[rows], rest[rows] = _round_with_rest(top, log)
 
     it.each(do, 4)
-    return it.shaped(loss), it.shaped(lse, dtype=dtype), it.shaped(rest, dtype=dtype)
+    return it.reshape(loss), it.reshape(lse, dtype=dtype), it.reshape(rest, dtype=dtype)
 
 
 def _round_with_rest(top: Raw, log: Raw) -> tuple[Raw, Raw]:
-    """top + log as it is rounded, and what that leaves of it."""
+    """top + log rounded, and the rounding error."""
     lse = top + log
     return lse, log - (lse - top)
 
 
 def _shares(it: LogitLines, rows: slice, lse: Raw, rest: Raw, weight: Raw) -> Raw:
     """weight·softmax of a chunk, exact zeros where the weight is zero."""
-    part = it.moved(rows, lse)
+    part = it.shift(rows, lse)
     it.xp.exp_into(part)
     part *= (weight[rows] * it.xp.exp(-rest[rows]))[:, None]
     it.xp.clear_lines(part, weight[rows] == 0)
@@ -137,11 +137,11 @@ def cross_entropy_gradient(
         out[rows] = part
 
     it.each(do, 5)
-    return it.shaped(out, it.n)
+    return it.reshape(out, it.n)
 
 
 def soft_cross_entropy(xp: ModuleType, x: Raw, q: Raw, dtype: np.dtype) -> tuple[Raw, Raw, Raw]:
-    """Σ q·(lse - x) for each line, lse and its rest; what q gives no weight adds nothing."""
+    """Σ q·(lse - x) for each line, lse and its rest; terms with q = 0 add exactly 0."""
     it = LogitLines(xp, x, q[..., 0])
     q = it.table(q)
     loss, lse, rest = it.empty(), it.empty(), it.empty()
@@ -149,13 +149,13 @@ def soft_cross_entropy(xp: ModuleType, x: Raw, q: Raw, dtype: np.dtype) -> tuple
     def do(rows: slice) -> None:
         top, log = xp.log_denominators(it.widen(it.x[rows]))
         lse[rows], rest[rows] = _round_with_rest(top, log)
-        part, weights = it.moved(rows, lse), it.widen(q[rows])
+        part, weights = it.shift(rows, lse), it.widen(q[rows])
         part -= rest[rows, None]
         part *= weights
         loss[rows] = -xp.sum(xp.zero_where_zero(part, weights), (1,), False)
 
     it.each(do, 8)
-    return it.shaped(loss), it.shaped(lse, dtype=dtype), it.shaped(rest, dtype=dtype)
+    return it.reshape(loss), it.reshape(lse, dtype=dtype), it.reshape(rest, dtype=dtype)
 
 
 def soft_cross_entropy_gradient(
@@ -174,4 +174,4 @@ def soft_cross_entropy_gradient(
         out[rows] = part
 
     it.each(do, 6)
-    return it.shaped(out, it.n)
+    return it.reshape(out, it.n)

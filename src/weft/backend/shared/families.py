@@ -1,4 +1,4 @@
-"""Finding a backend's names: in its families of kernels, then among those listed of its library."""
+"""Looking up a backend's names: in its families of kernels, then in a list of its library's."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -6,7 +6,7 @@ from sys import stdlib_module_names
 from types import ModuleType
 from typing import Any
 
-_OTHERS = stdlib_module_names - {"_operator"}  # Python's operators are kernels
+_OTHERS = stdlib_module_names - {"_operator"}  # of Python's operators, which are kernels too
 
 
 def lookup(
@@ -37,5 +37,5 @@ def lookup(
 
 
 def _is_kernel(x: Any) -> bool:
-    """Whether a family has this as its answer, and not for itself (`math.prod`, a class, inf)."""
+    """Whether a family's name is a kernel, and no import of its own (`math.prod`, a class)."""
     return callable(x) and not isinstance(x, type) and getattr(x, "__module__", "") not in _OTHERS

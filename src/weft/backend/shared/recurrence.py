@@ -6,7 +6,7 @@ from types import ModuleType
 from ...core.dtypes import HALF, float32
 from .types import Raw
 
-# Up to so many steps one after the other cost less than three passes in blocks.
+# Up to this many steps, one after the other is faster than three passes in blocks.
 _FEW = 256
 # Arrays of this many elements a step are no faster in larger pieces.
 _WIDE = 2048
@@ -34,7 +34,7 @@ def _step_by_step(xp: ModuleType, a: Raw, b: Raw) -> Raw:
 
 
 def _in_blocks(xp: ModuleType, a: Raw, b: Raw) -> Raw:
-    """All blocks at a time as if nothing came before them, then what did.
+    """All blocks in parallel from a zero state, then the contribution of the blocks before.
 
     About 2√n steps over long arrays in place of n over short ones.
     """
@@ -42,7 +42,7 @@ def _in_blocks(xp: ModuleType, a: Raw, b: Raw) -> Raw:
     length = isqrt(n)
     count = -(-n // length)
     a, h = (_blocks(xp, x, length, count) for x in (a, b))
-    a[0, 0] = 0  # belongs to no step
+    a[0, 0] = 0  # of padding
     for k in range(1, length):
         h[k] += a[k] * h[k - 1]
         a[k] *= a[k - 1]

@@ -1,7 +1,7 @@
-"""Threads that share the tiles of a kernel among them.
+"""The thread pool of NumPy's kernels, which share their tiles.
 
-NumPy computes without Python's lock, but its BLAS shares one product of matrices among threads of
-its own: while tiles are shared, it is told to leave that.
+NumPy computes without Python's lock, but its BLAS splits each product among its own threads: while
+tiles are shared, BLAS is limited to one thread.
 """
 
 import os
@@ -16,13 +16,13 @@ from ...core.warned import note_caller
 from . import blas
 
 T = TypeVar("T")  # a piece of work
-Worker = Callable[[], Callable[[T], None]]  # makes what does pieces, for one thread
+Worker = Callable[[], Callable[[T], None]]  # makes a thread's function of a piece
 
-# More would wait for Python's lock, which each tile takes a few times.
+# More would contend for Python's lock, which each tile takes a few times.
 LIMIT = 8
-# Multiplications from which on it pays to call a second thread.
+# The least multiplications for which a second thread pays.
 ENOUGH = 1 << 24
-# What passing over an element costs in multiplications, which a product of matrices does.
+# The cost of one pass over an element, in multiplications of a matrix product.
 PASS = 16
 
 _lock = Lock()
@@ -30,24 +30,24 @@ _queue, _helpers = SimpleQueue(), 0
 
 
 def cores() -> int:
-    """How many threads share work: as many as BLAS has been given, and at most eight."""
+    """How many threads share work: as many as BLAS has, and at most eight."""
     return min(LIMIT, blas.available())
 
 
 def parts(operations: int) -> int:
-    """In how many pieces to cut work: two for each thread, since some come late; 1 if it is little.
+    """The number of pieces of a job: two for each thread, since some start late; 1 for a small job.
 
-    More would be in each other's way: between two calls of NumPy's a thread needs Python's lock,
-    and waits for it as long as it takes to be woken up, if another one has it.
+    With more, threads contend for Python's lock, which each needs between two calls of NumPy: a
+    thread that finds it taken sleeps and has to be woken.
     """
     return 2 * cores() if operations >= ENOUGH else 1
 
 
 def share(pieces: Sequence[T], worker: Worker[T], operations: int) -> None:
-    """Do every piece once; each thread calls `worker()` for a function with memory of its own.
+    """Run every piece once; each thread calls `worker()` for a function with scratch memory.
 
-    What a piece does must not depend on who does it, nor on the order of the pieces. With few
-    `operations` in all, the calling thread does them.
+    A piece's result must not depend on the thread nor on the order of the pieces. With few
+    `operations` in all, the calling thread runs them.
     """
     count = min(cores(), len(pieces)) if operations >= ENOUGH and len(pieces) > 1 else 1
     if count < 2:
@@ -67,7 +67,7 @@ def share(pieces: Sequence[T], worker: Worker[T], operations: int) -> None:
                 do(piece)
         finally:
             mine += len(list(left))  # none, unless a piece has failed
-            # Who comes when all is done is not waited for: the others' pieces are counted.
+            # Threads that got no piece are not waited for: the others' pieces are counted.
             failures = [done.get() for _ in range(len(pieces) - mine)]
     for failure in failures:
         if failure is not None:
@@ -76,14 +76,14 @@ def share(pieces: Sequence[T], worker: Worker[T], operations: int) -> None:
 
 def _do_all(pieces: Sequence[T], worker: Worker[T], operations: int) -> None:
     do = worker()
-    # Few operations are no work for BLAS' threads either, which would look out for more of it.
+    # A small job should not wake BLAS's threads either, which would spin afterwards.
     with blas.alone() if operations < ENOUGH else nullcontext():
         for piece in pieces:
             do(piece)
 
 
 def _help(left: Iterator[T], worker: Worker[T], done: SimpleQueue[BaseException | None]) -> None:
-    """Do pieces as long as there are any; for each say None, or the exception it has raised."""
+    """Run pieces while there are any; report None or the exception for each."""
     do = None
     for piece in left:
         try:
@@ -101,14 +101,14 @@ def _serve(jobs: SimpleQueue[Any]) -> None:
 
 
 def _run(context: Context, *job: Any) -> None:
-    """One job, of which nothing is held afterwards."""
+    """Run one job in a frame of its own, so that nothing of it is kept alive."""
     context.run(_help, *job)
 
 
 def _jobs(helpers: int) -> SimpleQueue[Any]:
-    """Where so many helping threads wait for work; futures take three times as long over it.
+    """The queue on which at least `helpers` threads wait; futures take three times as long.
 
-    There are no more of them than are needed: those that worked last are the quickest to wake.
+    No more threads are started than needed: those that ran last are the quickest to wake.
     """
     global _helpers
     with _lock:
@@ -120,7 +120,7 @@ def _jobs(helpers: int) -> SimpleQueue[Any]:
 
 
 def _forget() -> None:
-    """A forked child has none of its parent's threads."""
+    """In a forked child: the parent's threads are gone."""
     global _queue, _helpers, _lock
     _queue, _helpers, _lock = SimpleQueue(), 0, Lock()
 

@@ -20,7 +20,7 @@ from .types import Raw, Shape, Words
 
 @dataclass(frozen=True)
 class VariatesTarget:
-    """Where variates are made: the array library, its device, and how to cut the work."""
+    """Where variates are made: the array library, its device, and the chunk sizes."""
 
     xp: ModuleType
     device: Any

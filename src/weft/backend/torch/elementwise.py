@@ -19,7 +19,7 @@ def _first_tensor(args: Iterable[Operand]) -> torch.Tensor:
 
 
 def _beside(s: Operand, t: torch.Tensor) -> torch.Tensor:
-    """A Python scalar as a tensor that may meet t; made on its device, without a transfer."""
+    """A Python scalar as a tensor to combine with t; made on its device, without a transfer."""
     if isinstance(s, torch.Tensor):
         return s
     return torch.full((), s, dtype=torch.result_type(t, s), device=t.device)

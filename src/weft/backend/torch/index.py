@@ -83,7 +83,7 @@ def write_slice(x: Array, v: Operand, index: Index) -> Array:
 
 
 def add_slice(x: Array, v: Array, index: Index) -> None:
-    """v added to what the index takes of x, in place."""
+    """v added to x at a basic index, in place."""
     key, backwards = _key(index)
     x[key] += v.flip(backwards) if backwards else v
 
@@ -111,8 +111,8 @@ def as_index(i: Any, like: Array) -> torch.Tensor:
 def _indices(i: Array, n: int) -> torch.Tensor:
     """Indices of an axis of length n as nonnegative ones.
 
-    On the CPU raises if one is out of range. On a GPU looking would mean waiting for it: the
-    kernel that uses the index stops the program instead.
+    On the CPU raises if one is out of range. On a GPU that check would synchronise: there the
+    kernel that uses the index aborts instead.
     """
     if i.dtype not in _INTEGERS:
         raise TypeError(f"indices of dtype {i.dtype}")
@@ -177,7 +177,7 @@ def scatter_sum(x: Array, i: Array, axis: int, size: int) -> Array:
 
 
 def along_positions(i: Array, axis: int, shape: Shape) -> Array:
-    """The places in a flat array of `shape` that indices along an axis mean."""
+    """Indices along an axis as positions in a flat array of `shape`."""
     total: Operand = 0
     stride = 1
     for a in reversed(range(len(shape))):
@@ -193,7 +193,7 @@ def ravel_index(arrays: Sequence[Array], sizes: Shape) -> Array:
     for i, n in zip(arrays, sizes, strict=True):
         i = _indices(i, n)
         total, inside = total * n + i, inside & (i >= 0) & (i < n)
-    # On a GPU nobody has looked yet: what is outside one axis must be outside them all.
+    # Unchecked on a GPU: an index out of range of one axis must stay out of range when flat.
     return torch.where(inside, total, prod(sizes))
 
 

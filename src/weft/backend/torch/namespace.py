@@ -105,27 +105,27 @@ def cast(x: Array, dtype: np.dtype | torch.dtype) -> Array:
 
 
 def owner(x: torch.Tensor) -> int:
-    """What identifies the memory of x."""
+    """The identity of the memory of x."""
     return x.untyped_storage().data_ptr()
 
 
 def owning(x: torch.Tensor) -> None:
-    """PyTorch's storages are no objects whose end can be noticed; there are few addresses."""
+    """None: the end of a PyTorch storage cannot be observed; it has few addresses."""
     return None
 
 
 def freeze(x: torch.Tensor) -> torch.Tensor:
-    """Mark memory that two tensors share: a writer must copy first."""
+    """Mark memory as shared by two tensors: writers must copy first."""
     x.weft_shared = True  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     return x
 
 
 def frozen_view(x: torch.Tensor) -> torch.Tensor:
-    """The memory of x for others to read: they must copy before they write."""
+    """A read-only view of x: writers must copy first."""
     return freeze(x.view_as(x))
 
 
-def frozen(x: torch.Tensor) -> bool:
+def is_frozen(x: torch.Tensor) -> bool:
     """Whether x is marked, or a view of what is."""
     return getattr(x, "weft_shared", False) or getattr(x._base, "weft_shared", False)
 
@@ -176,7 +176,7 @@ def to_numpy(x: torch.Tensor) -> np.ndarray:
 def from_any(raw: Any, device: str) -> torch.Tensor:
     """A NumPy or torch array as a torch array on `device`."""
     if not isinstance(raw, torch.Tensor):
-        raw = np.asarray(raw)  # rules meet NumPy's scalars too
+        raw = np.asarray(raw)  # rules may pass NumPy's scalars
         if raw.dtype == dtypes.bfloat16:
             raw = torch.from_numpy(np.array(raw.view(np.uint16))).view(torch.bfloat16)
         else:

@@ -126,7 +126,7 @@ def fill_where(x: Array, mask: Array, value: float) -> None:
 
 
 def later(x: Array, shift: int) -> Array:
-    """Which columns of x's matrices, moved on by `shift`, lie behind the diagonal."""
+    """Which columns of x's matrices, shifted by `shift`, lie above the diagonal."""
     all_of_them = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device)
     return all_of_them.triu_(1 - shift)
 
@@ -205,7 +205,7 @@ def _join_heads(x: Array, q: Array) -> Array:
 
 
 def _sum_groups(d: Array, x: Array) -> Array:
-    """The sum of what came to the copies of x that its groups of heads have got."""
+    """The cotangent of x, summed over the copies of it that a group's heads got."""
     groups = d.shape[1] // x.shape[-3]
     return d if groups == 1 else d.unflatten(1, (x.shape[-3], groups)).sum(2)
 
@@ -242,7 +242,7 @@ class _OnCUDA:
 
 
 class _OnCUDAInSingle:
-    """The memory-efficient kernels, for float32; they want logarithms for 32 queries at a time."""
+    """The memory-efficient kernels, for float32; they pad the logarithms to 32 queries."""
 
     @staticmethod
     def forward(q: Array, k: Array, v: Array, causal: bool, scale: float) -> tuple[Array, ...]:
@@ -278,7 +278,7 @@ def _native(
     if q.device.type == "cpu":
         return _OnCPU
     if q.device.type != "cuda" or (causal and q.shape[-2] != k.shape[-2]):
-        return None  # the diagonal would start elsewhere
+        return None  # torch aligns the causal diagonal otherwise
     width = q.shape[-1]
     if q.dtype == torch.float32:
         return _OnCUDAInSingle if width % 4 == 0 else None
@@ -294,7 +294,7 @@ def attention_dropout(seeds: Array, rows: int, columns: int, p: float) -> Array:
 
 
 def checked_classes(classes: Array, n: int) -> Array:
-    """Classes from 0 to n - 1, or an error that names one that is none; not looked at on a GPU."""
+    """Classes in [0, n), or an error that names one out of range; not checked on a GPU."""
     classes = classes.long()
     if classes.device.type == "cpu" and classes.numel():
         low, high = (int(b) for b in torch.aminmax(classes))

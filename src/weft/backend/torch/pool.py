@@ -40,7 +40,7 @@ def _along(n: int, axis: int, axes: int, step: int, device: torch.device) -> Arr
 
 
 def _to_taps(places: Array, size: Sizes, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Array:
-    """The taps whose places in the padded array, all axes in one line, these are."""
+    """Flat positions in the padded array as taps."""
     taps = torch.zeros_like(places)
     for axis, (n, k, s, d) in enumerate(zip(size, kernel, stride, dilation, strict=True)):
         at = places // prod(size[axis + 1 :]) % n
@@ -50,7 +50,7 @@ def _to_taps(places: Array, size: Sizes, kernel: Sizes, stride: Sizes, dilation:
 
 
 def _to_places(taps: Array, size: Sizes, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Array:
-    """The opposite of `_to_taps`."""
+    """The inverse of `_to_taps`."""
     taps = taps.long()
     places = torch.zeros_like(taps)
     for axis, (n, k, s, d) in enumerate(zip(size, kernel, stride, dilation, strict=True)):

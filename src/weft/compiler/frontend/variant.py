@@ -279,7 +279,7 @@ class Variant:
         numpy_ = BACKENDS[np.ndarray]
         changed = [p for _, p in self._captured if p.donated]
         for p in changed:
-            if numpy_.frozen(p.tensor._data):
+            if numpy_.is_frozen(p.tensor._data):
                 p.tensor._data = numpy_.copy(p.tensor._data)
         self._owners = {versions.watch_memory(p.tensor._data) for p in changed}
         self._stamp = versions.SharedStamp(self._owners).stamp

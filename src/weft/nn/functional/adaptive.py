@@ -1,4 +1,4 @@
-"""Adaptive and global pools: as many windows as asked for, whatever the input's size."""
+"""Adaptive and global pools: a given number of windows for any input size."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _bounds(n: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _averages(n: int, count: int) -> np.ndarray:
-    """The matrix that takes an axis to its windows' means."""
+    """The matrix that maps an axis to its windows' means."""
     (first, last), at = _bounds(n, count), np.arange(n)
     inside = (at >= first[:, None]) & (at < last[:, None])
     return inside / (last - first)[:, None]
@@ -67,7 +67,7 @@ def _adaptive_avg(name: str, axes: int, x, output_size):
     return cast(y, x.dtype) if wide is not x else y
 
 
-@exactly()  # the matrix is no layer: its entries stay what they are under autocast
+@exactly()  # not a layer: the matrix keeps its precision under autocast
 def _apply_matrix(matrix: np.ndarray, x, axis: int):
     """A matrix times all lines of x along an axis."""
     lead, rest = tuple(x.shape[:axis]), tuple(x.shape[axis + 1 :])

@@ -102,7 +102,7 @@ def _check(q, k, v, mask, p: float, causal: bool, grouped: bool) -> None:
 
 
 def _heads(q, k, v, grouped: bool) -> tuple[int, int, int]:
-    """The numbers of heads, those of 1 widened to the others' unless they are groups."""
+    """The numbers of heads; 1 is broadcast to the others' unless heads are grouped."""
     counts = [x.shape[-3] if x.ndim > 2 else 1 for x in (q, k, v)]
     if grouped:
         if counts[1] != counts[2] or not counts[1] or counts[0] % counts[1]:

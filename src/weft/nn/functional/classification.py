@@ -162,12 +162,12 @@ def _check_classes(name: str, x, t) -> None:
 
 
 def _over_counted(name: str, loss, share, counts, reduction: str):
-    """The losses that count, reduced; the mean by the sum of their shares."""
+    """The losses that are not ignored, reduced; the mean is weighted by their shares."""
     loss = where(counts, loss, 0.0)
     if reduction != "mean":
         return reduce_losses(name, loss, reduction)
     share = counts if share is None else where(counts, share, 0.0)
-    if loss.dtype in dtypes.HALF:  # which has no place for sums over many lines
+    if loss.dtype in dtypes.HALF:  # whose range sums over many lines exceed
         return cast(_mean_by(cast(loss, dtypes.float32), share), loss.dtype)
     return _mean_by(loss, share)
 
@@ -215,13 +215,13 @@ def nll_loss(
 
 
 def _at_classes(x, classes):
-    """Of each line the element of its class; numbers that are no class are refused."""
+    """The element of each line at its class; classes out of range are refused."""
     n, classes = x.shape[-1], cast(classes, dtypes.int64)
     message = f"nll_loss: classes from {{low}} to {{high}}; expected 0 to {n - 1}, or ignore_index"
     if current.get().staging is not None:
         i = within(classes, 0, n, message)
         return take_along_axis(x, reshape(i, (*i.shape, 1)), x.ndim - 1)
-    # What take_along_axis would count from the end is moved to where it refuses an index.
+    # Negative classes, which take_along_axis counts from the end, are moved out of range.
     i = where(logical_or(less(classes, 0), greater(classes, n - 1)), n, classes)
     try:
         return take_along_axis(x, reshape(i, (*i.shape, 1)), x.ndim - 1)

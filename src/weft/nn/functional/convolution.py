@@ -33,7 +33,7 @@ def _padding(name: str, padding, stride: Sizes, spans: Sizes) -> Padding:
 
 
 def _weights(name: str, x, w, axes: int, groups: int, channels: int) -> None:
-    """Check that weights fit an input; `channels` are those of the input that weights have."""
+    """Check that weights fit an input with this many `channels`."""
     got = x.shape[-axes - 1]
     if len(w.shape) != axes + 2:
         raise ShapeError(
@@ -65,12 +65,12 @@ def _bias(name: str, b, channels: int):
 
 
 def _images(x, axes: int):
-    """x with an axis of images in front, where it has none."""
+    """x with a batch axis in front, if it has none."""
     return reshape(x, (1, *x.shape)) if len(x.shape) == axes + 1 else x
 
 
 def _without(y, x, axes: int):
-    """y without the axis that `_images` gave to x."""
+    """y without the batch axis, if `_images` added one to x."""
     return reshape(y, tuple(y.shape[1:])) if len(x.shape) == axes + 1 else y
 
 

@@ -66,7 +66,7 @@ def cosine_similarity(x1: ArrayLike, x2: ArrayLike, dim: int = 1, eps: float = 1
 
 
 def _unit(x, axis: int, length: int, eps: float):
-    """x divided by its length along an axis, on which it may still have to be broadcast."""
+    """x divided by its norm along an axis; x may still broadcast along it."""
     if -axis > x.ndim:
         x = reshape(x, (*(1,) * (-axis - x.ndim), *x.shape))
     k = x.ndim + axis

@@ -80,7 +80,7 @@ def embedding(input: ArrayLike, weight: ArrayLike, padding_idx: int | None = Non
 
 def _rows(weight, i, n: int):
     """Rows of a table; negative indices, which `take` counts from the end, are refused."""
-    at = i if i.dtype == dtypes.int64 else cast(i, dtypes.int64)  # which n fits into
+    at = i if i.dtype == dtypes.int64 else cast(i, dtypes.int64)  # a dtype that holds n
     message = (
         "embedding: indices from {low} to {high} are out of range; expected "
         f"0 to {n - 1}, the rows of the table"

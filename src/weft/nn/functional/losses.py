@@ -53,7 +53,7 @@ def _pair(name: str, input, target):
 
 
 def _times_weights(name: str, loss, weight):
-    """Losses times weights, of which there is one each."""
+    """Losses times weights of the same shape."""
     weight = boxed_beside(loss, weight)
     if weight.shape != loss.shape:
         raise errors.ShapeError(
@@ -69,7 +69,7 @@ def _weighted_mean(name: str, loss, weight, reduction: str):
     loss = _times_weights(name, loss, weight)
     if reduction != "mean":
         return reduce_losses(name, loss, reduction)
-    # As means, which half precision has a place for where sums overflow.
+    # As means: in half precision the sums could overflow.
     return reduce_losses(name, loss, "mean") / reduce_losses(
         name, boxed_beside(loss, weight), "mean"
     )

@@ -290,7 +290,7 @@ def _follow(name: str, running: Tensor | None, value: Tensor, momentum: float | 
     with no_grad():
         value = cast(_plain(name, value), running.dtype)
         before = _plain(name, running)
-        # A transformation has put a box or a node of its own around the memory that is followed.
+        # A transformation has wrapped the running statistic in a box or a node of its own.
         leaf = running.is_leaf and type(running) in GROUND
         shares: Any = (1 - momentum, momentum)
         if type(momentum) in TENSORS:
@@ -299,7 +299,7 @@ def _follow(name: str, running: Tensor | None, value: Tensor, momentum: float | 
 
 
 def _plain(name: str, x):
-    """The value of a statistic, without what differentiates or traces it."""
+    """The value of a statistic, without its node and boxes."""
     while x._data.__class__ in BOXES and not x._data.staged:
         box = x._data
         if box.__class__ is Batch and box.mapped:

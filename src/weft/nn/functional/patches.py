@@ -65,7 +65,7 @@ def pixel_unshuffle(input: ArrayLike, downscale_factor: int) -> Tensor:
     return reshape(mixed, (*lead, c * r * r, h // r, w // r))
 
 
-# What is beyond the ends.
+# The padding.
 Border = Literal["constant", "reflect", "replicate", "circular"]
 
 _MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
@@ -109,7 +109,7 @@ def pad(
 
 
 def _check_widths(n: int, widths: tuple[int, int], mode: str) -> None:
-    """Refuse to show more of an axis beyond its ends than it has."""
+    """Refuse reflections and wraps that are wider than the axis."""
     most = {"reflect": n - 1, "circular": n}.get(mode, max(widths))
     if min(widths) < 0 or max(widths) > max(most, 0):
         raise ArgumentError(

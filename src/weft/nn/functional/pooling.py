@@ -181,7 +181,7 @@ def _avg_pool(name, axes, x, kernel, stride, padding, ceil_mode, include, diviso
     kernel, stride, pads, _ = _geometry(name, size, kernel, stride, padding, 1, ceil_mode)
     if divisor is not None and integer_in(name, "divisor_override", divisor) == 0:
         raise ArgumentError(f"{name}: divisor_override 0; expected another number, or None")
-    # Sums have no place in half precision, which their means have.
+    # In half precision the sums could overflow where their means do not.
     wide = cast(x, dtypes.float32) if x.dtype in dtypes.HALF else x
     total = pool.sum_pool(wide, kernel, stride, pads)
     if divisor is not None:

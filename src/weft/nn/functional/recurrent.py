@@ -363,7 +363,7 @@ def _pass(kind: CellKind, x, start: tuple, weights, reverse: bool):
     """One direction of one layer: the last state, and the outputs."""
     w_ih, w_hh, b_ih, b_hh = weights
     recurrent = mT(w_hh)
-    # What does not depend on the state is added up beforehand, for all steps in one product.
+    # The part that does not depend on the state is computed for all steps in one product.
     early = b_hh is not None and kind.name != "gru"
     gates = linear(x, w_ih, b_ih + b_hh if early else b_ih)
     bias = None if early else b_hh

@@ -32,7 +32,7 @@ _NEAREST = ("nearest", "nearest-exact")
 
 
 def _new_size(size: Sizes, target, factor, recompute: bool | None) -> tuple[Sizes, list]:
-    """The size to interpolate to, and the scale of each axis, None where sizes say it."""
+    """The size to interpolate to, and the scale of each axis; None: the ratio of the sizes."""
     name, axes = "interpolate", len(size)
     if (target is None) == (factor is None):
         raise ArgumentError(f"{name}: give either size or scale_factor, and not both")
@@ -52,7 +52,7 @@ def _new_size(size: Sizes, target, factor, recompute: bool | None) -> tuple[Size
 
 
 def _nearest(n: int, m: int, scale: float | None, exact: bool) -> np.ndarray:
-    """Which element of an axis of n each of m takes, computed in PyTorch's single precision."""
+    """The source index in an axis of n for each of m, computed in PyTorch's single precision."""
     if not exact and m in (n, 2 * n):
         return np.arange(m) * n // m
     ratio = np.float32(n / m if scale is None else 1 / scale)

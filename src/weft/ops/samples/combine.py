@@ -5,7 +5,7 @@ from .case import Case, Cases, Rng
 WEIGHTS = (0.5, -2.0, 1.0, 0.25)
 
 
-def weighted(rng: Rng) -> Cases:
+def weighted_sums(rng: Rng) -> Cases:
     for shape, count in (((3, 2), 4), ((), 2), ((4,), 1), ((0, 2), 3)):
         args = tuple(rng.normal(size=shape) for _ in range(count))
         yield Case(args, (WEIGHTS[:count],), f"{count} of {shape}")

@@ -54,7 +54,7 @@ transposed: Sampler = _cases("yw")
 weights: Sampler = _cases("xy")
 
 
-def biased(rng: Rng) -> Cases:
+def biased_convolutions(rng: Rng) -> Cases:
     for case in convolutions(rng):
         x, w = case.args
         if case.label in _BIASED:
@@ -110,7 +110,7 @@ def _put_cases(rng, shape, counts, how, label):
     yield Case((draw(rng, counts, True), taps), how, f"complex {label}")
 
 
-def _summed(which: int):
+def _make_sums(which: int):
     def cases(rng, *rest):
         shapes, (*how, dilation), label = rest[:2], rest[2], rest[3]
         if set(dilation) == {1}:
@@ -123,5 +123,5 @@ def _summed(which: int):
 max_pools: Sampler = _pools(_max_cases)
 picks: Sampler = _pools(_pick_cases)
 puts: Sampler = _pools(_put_cases)
-sum_pools: Sampler = _pools(_summed(0))
-spreads: Sampler = _pools(_summed(1))
+sum_pools: Sampler = _pools(_make_sums(0))
+spreads: Sampler = _pools(_make_sums(1))

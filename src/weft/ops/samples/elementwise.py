@@ -20,7 +20,7 @@ def kinks(*values: Any, static: Static = ()) -> Case:
     return point(*values, static=static, smooth=False, label="kink")
 
 
-def drawn(*parts: Sampler | Case) -> Sampler:
+def chain(*parts: Sampler | Case) -> Sampler:
     """The draws of some samplers and stated cases, one after the other."""
 
     def sampler(rng):
@@ -80,26 +80,26 @@ def selections(rng: Rng) -> Cases:
 real: Sampler = reals((-2, 2))
 unary: Sampler = reals((-2, 2), complex_too=True)
 beyond_zero: Sampler = reals((0.2, 3), complex_too=True)
-positive: Sampler = drawn(beyond_zero, kinks([0.0]))
-within_one: Sampler = drawn(reals((-0.9, 0.9), complex_too=True), kinks([-1.0, 1.0]))
-beyond_one: Sampler = drawn(
+positive: Sampler = chain(beyond_zero, kinks([0.0]))
+within_one: Sampler = chain(reals((-0.9, 0.9), complex_too=True), kinks([-1.0, 1.0]))
+beyond_one: Sampler = chain(
     reals((1.2, 3), complex_too=True), point([-1.5 + 0.5j, -0.5 - 2j]), kinks([1.0])
 )
-above_minus_one: Sampler = drawn(reals((-0.8, 2), complex_too=True), kinks([-1.0]))
-roots: Sampler = drawn(reals((0.2, 3)), point([-2.0, -0.3]), kinks([0.0]))
-squares: Sampler = drawn(unary, point([0.0, -0.0, 1.5], label="zero"))
-polar: Sampler = drawn(unary, kinks([0.0, -0.0, 1.5]), kinks([0j, 1 + 1j]))
+above_minus_one: Sampler = chain(reals((-0.8, 2), complex_too=True), kinks([-1.0]))
+roots: Sampler = chain(reals((0.2, 3)), point([-2.0, -0.3]), kinks([0.0]))
+squares: Sampler = chain(unary, point([0.0, -0.0, 1.5], label="zero"))
+polar: Sampler = chain(unary, kinks([0.0, -0.0, 1.5]), kinks([0j, 1 + 1j]))
 
 _scalar_right, _scalar_left = point([0.5, 2.0], 3.0), point(-1.5, [0.5, 2.0])
-binary: Sampler = drawn(reals((-2, 2), (-2, 2), complex_too=True), _scalar_right, _scalar_left)
-products: Sampler = drawn(binary, kinks([0.0, 2.0], [0.0, 0.0]))
-quotients: Sampler = drawn(
+binary: Sampler = chain(reals((-2, 2), (-2, 2), complex_too=True), _scalar_right, _scalar_left)
+products: Sampler = chain(binary, kinks([0.0, 2.0], [0.0, 0.0]))
+quotients: Sampler = chain(
     reals((-2, 2), (0.4, 2), complex_too=True),
     _scalar_right,
     _scalar_left,
     kinks([0.0, 1.0], [0.0, 0.0]),
 )
-steps: Sampler = drawn(
+steps: Sampler = chain(
     reals((2.4, 2.45), (1.0, 1.02)),
     integers((-9, 9), (1, 4)),
     point([-7, 7, -7, 7], [2, 2, -2, -2], label="integers of either sign"),
@@ -107,7 +107,7 @@ steps: Sampler = drawn(
     point([5.0, -3.0], 2.0),
     kinks([4.0, 0.0, 1.0], [2.0, 1.0, 0.0]),
 )
-scalar_powers: Sampler = drawn(
+scalar_powers: Sampler = chain(
     with_static(
         beyond_zero, (0,), (1,), (2,), (3,), (4,), (7,), (-1,), (-2,), (0.5,), (2.5,), (-1.5,)
     ),
@@ -116,7 +116,7 @@ scalar_powers: Sampler = drawn(
     kinks([0.0], static=(-1,)),
     point([2, 3], static=(3,), label="integers"),
 )
-powers: Sampler = drawn(
+powers: Sampler = chain(
     reals((0.3, 2), (-2, 2), complex_too=True),
     point([0.5, 2.0], 3.0),
     point([-0.5, 0.0, -2.0], 2, label="whole exponent"),
@@ -125,24 +125,24 @@ powers: Sampler = drawn(
     kinks([0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 2.0, 3.0]),
     kinks([0.0, 0.0], [0.5, -1.0]),
 )
-distances: Sampler = drawn(reals((0.3, 2), (-2, 2)), _scalar_right, kinks([0.0, 0.0], [0.0, 1.0]))
-angles: Sampler = drawn(
+distances: Sampler = chain(reals((0.3, 2), (-2, 2)), _scalar_right, kinks([0.0, 0.0], [0.0, 1.0]))
+angles: Sampler = chain(
     reals((0.3, 2), (-2, 2)), _scalar_right, point(1.5, [0.5, -2.0]), kinks([0.0], [0.0])
 )
-log_sums: Sampler = drawn(
+log_sums: Sampler = chain(
     reals((-2, 2), (-2, 2)),
     point([0.5, -2.0], 0.0),
     point([500.0, 1.0], [501.0, 1.0], label="large and equal"),
     kinks([-inf, -inf, 1.0], [-inf, 1.0, -inf]),
 )
-fractions: Sampler = drawn(
+fractions: Sampler = chain(
     reals((0.1, 0.4)),
     point([-1.7, -0.3, 1.2, 2.7]),
     kinks([-2.5, -0.5, -0.0, 0.0, 0.5, 1.5, 2.5]),
     point([3, -4], label="integers"),
 )
-rounded: Sampler = drawn(fractions, point([1.2 - 0.7j, 2.6 + 0.2j]))
-signs: Sampler = drawn(
+rounded: Sampler = chain(fractions, point([1.2 - 0.7j, 2.6 + 0.2j]))
+signs: Sampler = chain(
     reals((0.3, 2), (-2, -0.3)), point([-0.5, 2.0], -0.0), kinks([0.0, -0.0], [1.0, -1.0])
 )
 
@@ -154,8 +154,8 @@ def sign_products(rng: Rng) -> Cases:
     yield kinks([1.0, -2.0, 3.0], [0.0, -0.0, -1.5], [0.0, 0.0, 1.5])
 
 
-neighbours: Sampler = drawn(reals((-2, 2), (-2, 2)), point([0.0, 1.0, -0.0], [1.0, inf, 0.0]))
-tied: Sampler = drawn(
+neighbours: Sampler = chain(reals((-2, 2), (-2, 2)), point([0.0, 1.0, -0.0], [1.0, inf, 0.0]))
+tied: Sampler = chain(
     reals((-1, 1), (-1, 1)),
     point([0.5, -2.0], 0.0),
     kinks([1.0, 2.0, -0.0], [1.0, 3.0, 0.0]),
@@ -163,25 +163,25 @@ tied: Sampler = drawn(
 )
 
 
-def gated(rng: Rng) -> Cases:
+def gates(rng: Rng) -> Cases:
     for shape in SHAPES:
         yield Case((rng.normal(size=shape), rng.random(shape) < 0.5), label=f"{shape}")
 
 
-rectified: Sampler = drawn(reals((0.2, 2)), point([-1.0, 2.0]), kinks([0.0, -0.0]))
-clipped: Sampler = drawn(
+rectified: Sampler = chain(reals((0.2, 2)), point([-1.0, 2.0]), kinks([0.0, -0.0]))
+clipped: Sampler = chain(
     with_static(reals((-2, 2)), (-0.5, 1.0), (None, 0.5), (0, None), (None, None), (1.0, -1.0)),
     kinks([-1.0, 0.0, 1.0], static=(-1.0, 1.0)),
     point([-3, 2, 7], static=(0, 5), label="integers"),
 )
 
-compared: Sampler = drawn(
+compared: Sampler = chain(
     reals((-1, 1), (-1, 1)),
     integers((-2, 3), (-2, 3)),
     point([1.0, 2.0, -0.0, nan], [1.0, 3.0, 0.0, nan]),
     point([1.0, 2.0], 1.0),
     point(2, [1, 2, 3]),
 )
-equated: Sampler = drawn(compared, point([1j, 1 + 1j], [1j, 1.0 + 0j]))
-tested: Sampler = drawn(reals((-1, 1)), point([0.0, -0.0, 1.5, -2.0, inf, -inf, nan]))
-bits: Sampler = drawn(truths(2), integers((-8, 8), (-8, 8)))
+equated: Sampler = chain(compared, point([1j, 1 + 1j], [1j, 1.0 + 0j]))
+tested: Sampler = chain(reals((-1, 1)), point([0.0, -0.0, 1.5, -2.0, inf, -inf, nan]))
+bits: Sampler = chain(truths(2), integers((-8, 8), (-8, 8)))

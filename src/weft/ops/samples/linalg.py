@@ -128,7 +128,7 @@ def determinants(rng: Rng) -> Cases:
     yield Case((of_rank(rng, 3, 2, True),), label="complex, rank 2 of 3")
 
 
-def directed(rng: Rng) -> Cases:
+def matrix_directions(rng: Rng) -> Cases:
     """A matrix and a direction."""
     for case in regular(rng):
         (a,) = case.args
@@ -264,7 +264,7 @@ def irfft(rng: Rng) -> Cases:
                 yield Case((x,), (n, axis, norm), f"{shape} to {n} along {axis}, {norm}")
 
 
-def paired(rng: Rng) -> Cases:
+def frequency_pairs(rng: Rng) -> Cases:
     for shape, axis in _LINES:
         for n in (2 * shape[axis] - 2 or 1, 2 * shape[axis] - 1):
             yield Case((draw(rng, shape, True),), (n, axis, 0.5), f"{shape} of {n}")

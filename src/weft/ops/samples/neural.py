@@ -24,7 +24,7 @@ def to_unit(rng: Rng) -> Cases:
     yield Case((rng.normal(size=(2, 1)),), ((1,), 0.1, _WIDE), "alone")
 
 
-def normalised(rng: Rng) -> Cases:
+def normalisations(rng: Rng) -> Cases:
     yield from to_unit(rng)
     yield Case((np.full((2, 3), 0.5),), ((1,), 1e-5, _WIDE), "constant", smooth=False)
 
@@ -68,7 +68,7 @@ _ATTENTIONS = (
 _SCALE = 0.7
 
 
-def _attended(rng):
+def _attention_cases(rng):
     """(arguments, causal, share that is dropped, label)"""
     for q, k, v, kind in _ATTENTIONS:
         mask = True
@@ -86,7 +86,7 @@ def _attended(rng):
 
 
 def attentions(rng: Rng) -> Cases:
-    for args, causal, p, label in _attended(rng):
+    for args, causal, p, label in _attention_cases(rng):
         smooth = bool(args[1].size)  # the logarithm of no sum is -∞
         yield Case(args, (causal, _SCALE, p, np.dtype("float64")), label, smooth=smooth)
     args = rng.normal(size=(1, 2, 2)), rng.normal(size=(1, 2, 2)), rng.normal(size=(1, 2, 1))
@@ -95,7 +95,7 @@ def attentions(rng: Rng) -> Cases:
 
 
 def attention_gradients(rng: Rng) -> Cases:
-    for args, causal, p, label in list(_attended(rng))[1::2]:
+    for args, causal, p, label in list(_attention_cases(rng))[1::2]:
         yield Case((*_cotangents(rng, args), *args), (causal, _SCALE, p), label)
 
 
@@ -191,7 +191,7 @@ def gru_cells(rng: Rng) -> Cases:
     yield Case(args, (), "broadcast")
 
 
-def labelled(rng: Rng) -> Cases:
+def label_sequences(rng: Rng) -> Cases:
     """Log-probabilities that need not be normalised, labels with blanks, and lengths."""
     for lead, steps, labels, frames, counts in (
         ((), 3, [1], 3, 1),

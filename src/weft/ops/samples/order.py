@@ -36,7 +36,7 @@ def topk(rng: Rng) -> Cases:
         yield Case((distinct(rng, (2, 9)),), (9, 1, largest), "all")
 
 
-def found(rng: Rng) -> Cases:
+def peaks(rng: Rng) -> Cases:
     for shape, axis in (((3, 2), 0), ((2, 4), 1), ((2, 3, 2), 1), ((1,), 0), ((0, 2), 1)):
         yield Case((distinct(rng, shape),), (axis,), f"{shape} along {axis}")
     yield Case((_TIES,), (1,), "ties", smooth=False)
@@ -54,7 +54,7 @@ def searches(rng: Rng) -> Cases:
         yield Case((np.zeros(0), sequence), (right,), "in nothing")
 
 
-def repeated(rng: Rng) -> Cases:
+def duplicates(rng: Rng) -> Cases:
     # Floats that repeat would no longer do so when the tests move them.
     yield Case((distinct(rng, (2, 2)),), (), "matrix")
     yield Case((np.array([[3, 1, 3], [3, 1, 2]]),), (), "integers")

@@ -122,7 +122,7 @@ def coupling(rng: Rng) -> Cases:
     yield Case((h, draw(rng, (2, 2, 2))), (8.0,), "broadcast", smooth=False)
 
 
-def divided(rng: Rng) -> Cases:
+def quotients(rng: Rng) -> Cases:
     for case in coupling(rng):
         h = case.args[0] - np.eye(case.args[0].shape[-1])
         z = draw(rng, (*h.shape[:-2], 2, h.shape[-1]), h.dtype.kind == "c")

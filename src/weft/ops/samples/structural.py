@@ -30,7 +30,7 @@ def over(*cases: tuple[Any, ...]) -> Sampler:
 arrays: Sampler = over(((2, 3),), ((),), ((0, 2),))
 
 
-def stopped(rng: Rng) -> Cases:
+def constants(rng: Rng) -> Cases:
     """Derivatives are zero by decree: finite differences say nothing of them."""
     for case in arrays(rng):
         yield replace(case, smooth=False)

@@ -23,7 +23,7 @@ def _private_copy(g):
     if type(g) not in TENSORS:
         raise errors.DTypeError(f"GradientMap: expected a tensor, got {type(g).__name__}")
     xp = BACKENDS[type(g._data)]
-    return wrap(g._data if xp.frozen(g._data) else xp.copy(g._data), g._node)
+    return wrap(g._data if xp.is_frozen(g._data) else xp.copy(g._data), g._node)
 
 
 class GradientMap:
