@@ -23,7 +23,8 @@ class AsWritten:
     are not loaded.
     """
 
-    alignment, passes = ALIGNMENT, ()
+    alignment: int = ALIGNMENT
+    passes: tuple[()] = ()
 
     def supports(self, graph: Graph, e: Equation) -> str:
         return ""

@@ -102,7 +102,8 @@ class BoundTensors:
                 *(Record.WORD, 0, 0),
             )
         ]
-        self._plain = self.matches = make_watch(self._words)
+        self._plain = make_watch(self._words)
+        self.matches: Callable[[], bool] = self._plain
 
     def take(self) -> list[Any]:
         """Record the tensors' current arrays, nodes and hooks; give the arrays."""
