@@ -6,10 +6,12 @@ Inputs are laid out row by row; those that are not are copied, and the copies ar
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from .. import errors
+from ..core.aval import Shape
 from ..core.backends import BACKENDS, KERNELS
 from ..core.dispatch import beside_bfloat16
 from ..core.explain import explain_error
@@ -61,7 +63,7 @@ class Calling:
 
     def __init__(self, schedule: Schedule):
         self.schedule = schedule
-        self.signature = signature_of(schedule)
+        self.signature: Signature = signature_of(schedule)
         self.copies: dict[int, Copies] = {}
 
     @property
@@ -108,7 +110,7 @@ class Calling:
                 f"compiled program: {given} inputs, expected {self.signature.inputs}"
             )
 
-    def adapt(self, values: list, i: int) -> None:
+    def adapt(self, values: list[np.ndarray], i: int) -> None:
         """Copy an input that lies in another way; raise for one of other sizes or dtype."""
         b, value = self.schedule.buffers[self.signature.buffers[i]], values[i]
         if not isinstance(value, np.ndarray):
@@ -125,7 +127,7 @@ class Calling:
             )
         values[i] = self._copied(i, value, _reason(value))
 
-    def separate(self, values: list, i: int) -> None:
+    def separate(self, values: list[np.ndarray], i: int) -> None:
         """Copy an input that shares memory with one that is written; raise if it is, too."""
         if i in self.signature.written:
             others = [j for j in self.signature.written if np.shares_memory(values[i], values[j])]
@@ -157,7 +159,7 @@ def _reason(value: np.ndarray) -> str:
 # -- steps that every target runs in the same way ---------------------------------------------
 
 
-def strided(base: np.ndarray, offset: int, shape: tuple, strides: tuple) -> np.ndarray:
+def strided(base: np.ndarray, offset: int, shape: Shape, strides: Shape) -> np.ndarray:
     """A view of an array that is laid out row by row; offset and strides are in elements."""
     line = base.reshape(-1)
     start = line[min(offset, line.size) :]
@@ -165,7 +167,7 @@ def strided(base: np.ndarray, offset: int, shape: tuple, strides: tuple) -> np.n
     return np.lib.stride_tricks.as_strided(start, shape, steps)
 
 
-def library_results(step: LibraryStep, operands: list) -> tuple:
+def library_results(step: LibraryStep, operands: list[Any]) -> tuple[Any, ...]:
     """What the backend's kernel gives; errors say the operation and the user's line."""
     op, operands = step.op, list(beside_bfloat16(step.op, operands))
     kernel = KERNELS[op][np.ndarray]

@@ -108,7 +108,7 @@ class Target(Lowering, Protocol):
     """
 
     @property
-    def key(self) -> tuple: ...
+    def key(self) -> tuple[Any, ...]: ...
 
     def build(self, schedule: Schedule, plan: MemoryPlan) -> Executable:
         """Make it ready to run."""

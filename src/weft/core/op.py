@@ -125,7 +125,9 @@ class Op:
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
-    def call(self, f: Callable[..., Any], operands: Sequence, static: Sequence = ()) -> Any:
+    def call(
+        self, f: Callable[..., Any], operands: Sequence[Any], static: Sequence[Any] = ()
+    ) -> Any:
         """f, which takes what `compute` takes behind xp, of operands and static parameters."""
         return f(operands, *static) if self.arity is None else f(*operands, *static)
 

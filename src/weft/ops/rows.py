@@ -134,7 +134,7 @@ def elementwise(
 
 
 # A broadcasting row that users call through a function around it, or not at all.
-private = partial(elementwise, public="")
+private: partial[Caller] = partial(elementwise, public="")
 # A broadcasting row that autocast computes in float32: its values or its slopes leave the range of
 # half types, or lose the digits that matter.
 single: partial[Caller] = partial(elementwise, precision="single")

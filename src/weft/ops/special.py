@@ -12,8 +12,8 @@ from .samples import special as samples
 from .samples.case import reals
 from .strong import strong_product, strong_quotient
 
-elementwise = partial(rows.elementwise, public="special")
-single = partial(rows.single, public="special")
+elementwise: partial[Caller] = partial(rows.elementwise, public="special")
+single: partial[Caller] = partial(rows.single, public="special")
 _private = partial(rows.single, public="")
 
 # -- the error function and the normal distribution -------------------------------------------

@@ -23,7 +23,8 @@ class AsWritten:
     to compile, stay where they are.
     """
 
-    alignment, passes = ALIGNMENT, ()
+    alignment: int = ALIGNMENT
+    passes: tuple[()] = ()
 
     def supports(self, graph: Graph, e: Equation) -> str:
         return ""

@@ -102,7 +102,8 @@ class BoundTensors:
                 *(Record.WORD, 0, 0),
             )
         ]
-        self._plain = self.matches = watching(self._words)
+        self._plain = watching(self._words)
+        self.matches: Callable[[], bool] = self._plain
 
     def take(self) -> list[Any]:
         """Take the tensors as they are now; their arrays."""

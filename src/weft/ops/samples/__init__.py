@@ -11,14 +11,16 @@ def _later(module: str, name: str) -> Callable[[Any], Any]:
     return lambda rng: getattr(import_module(f"{__name__}.{module}"), name)(rng)
 
 
-combine = partial(_later, "combine")
-convolve = partial(_later, "convolve")
-draws = partial(_later, "draws")
-index = partial(_later, "index")
-linalg = partial(_later, "linalg")
-neural = partial(_later, "neural")
-order = partial(_later, "order")
-reduce = partial(_later, "reduce")
-special = partial(_later, "special")
-spectra = partial(_later, "spectra")
-structural = partial(_later, "structural")
+Later = Callable[[str], Callable[[Any], Any]]
+
+combine: Later = partial(_later, "combine")
+convolve: Later = partial(_later, "convolve")
+draws: Later = partial(_later, "draws")
+index: Later = partial(_later, "index")
+linalg: Later = partial(_later, "linalg")
+neural: Later = partial(_later, "neural")
+order: Later = partial(_later, "order")
+reduce: Later = partial(_later, "reduce")
+special: Later = partial(_later, "special")
+spectra: Later = partial(_later, "spectra")
+structural: Later = partial(_later, "structural")
