@@ -48,7 +48,7 @@ PYTHONS := $(foreach v,3.11 3.12 3.13 3.14,$(if $(shell PYENV_VERSION=$(PYENV) p
 pythons: $(PYTHONS:%=python-%)  ## the quick tests by every Python that there is, without other libraries
 
 python-%: $(VENVS)/.venv-%/.light
-	$(VENVS)/.venv-$*/bin/python -m pytest $(QUICK) --one-in 30
+	$(VENVS)/.venv-$*/bin/python -m pytest $(QUICK) --one-in 30 --light
 
 .SECONDARY: $(PYTHONS:%=$(VENVS)/.venv-%/.light)
 $(VENVS)/.venv-%/.light: pyproject.toml

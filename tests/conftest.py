@@ -23,13 +23,14 @@ if find_spec("torch") is not None:
 
     torch.set_num_threads(1)
 
-# What only tests need: those that compare with it are skipped where it is not installed.
+# What only tests need: with --light, those that compare with it are skipped where it is absent.
 OTHERS = ("torch", "jax", "sklearn", "einops", "hypothesis", "matplotlib", "rich", "safetensors")
 OTHERS += ("tensorboardX", "transformers", "autograd", "casadi")
 
 
 def pytest_addoption(parser):
     parser.addoption("--one-in", type=int, default=1, help="run one test in so many")
+    parser.addoption("--light", action="store_true", help="skip what needs absent libraries")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -48,7 +49,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_make_collect_report(collector):
     report = yield
     absent = re.search(r"No module named '(\w+)", str(report.longrepr)) if report.failed else None
-    if absent and absent[1] in OTHERS:
+    if absent and absent[1] in OTHERS and collector.config.getoption("--light"):
         report.outcome = "skipped"
         report.longrepr = (str(collector.path), 0, f"{absent[1]} is not installed")
     return report
@@ -59,6 +60,8 @@ def pytest_runtest_call(item):
     try:
         return (yield)
     except Exception as e:
+        if not item.config.getoption("--light"):
+            raise
         if isinstance(e, ModuleNotFoundError) and e.name in OTHERS:
             pytest.skip(f"{e.name} is not installed")
         if find_spec("torch") is None and "needs PyTorch" in str(e):
