@@ -62,7 +62,7 @@ current: ContextVar[Settings] = ContextVar("weft_settings", default=DEFAULT)
 
 
 @contextmanager
-def changed(**fields):
+def override_settings(**fields):
     """Run a block under the current settings with some fields replaced."""
     token = current.set(replace(current.get(), **fields))
     try:
@@ -90,7 +90,7 @@ class SettingsBlock:
 
     def _switch(self) -> Callable[[], Any]:
         """A factory of context managers for one use: a block, a call, or a generator's steps."""
-        return lambda: changed(**self._fields)
+        return lambda: override_settings(**self._fields)
 
     def __enter__(self) -> None:
         block = self._switch()()

@@ -12,7 +12,7 @@ from ..arrays.make import asarray
 from ..arrays.manipulation import concat, reshape
 from ..arrays.tensor import Tensor
 from ..core import dtypes
-from ..core.settings import changed, current
+from ..core.settings import current, override_settings
 from ..core.value import GROUND
 from ..transform.modes import trees
 
@@ -135,7 +135,7 @@ class FlatTree:
                 "differentiates or batches, and SciPy computes with numbers; detach it, or solve "
                 "outside"
             )
-        return changed(levels=())
+        return override_settings(levels=())
 
     def function(
         self, what: str, f: Callable[..., Any], args: tuple[Any, ...]

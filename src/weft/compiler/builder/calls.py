@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...arrays.tensor import Tensor
 from ...core.dtypes import is_inexact
 from ...core.origin import Origin, written_at
-from ...core.settings import changed
+from ...core.settings import override_settings
 from ...core.value import TENSORS
 from .trees import leaves, map_tree
 from .values import Placeholder, Value, Variable
@@ -86,7 +86,7 @@ class Update:
 
     def make(self, replay: "Replay") -> None:
         """Run the update."""
-        with changed(grad=False), written_at(self.origin):
+        with override_settings(grad=False), written_at(self.origin):
             self.change([replay.resolve(v) for v in self.values])
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from ...arrays.make import asarray
 from ...arrays.tensor import Tensor
 from ...core import dtypes
 from ...core.box import BOXED
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.value import TENSORS
 from ...graph.graph import Graph as Program
 from ..compiled import Compiled
@@ -64,7 +64,7 @@ class GraphFunction:
         """The compiled function: replay the graph's calls, then the updates of variables."""
         tape = public().GradientTape(persistent=True)
         replay = Replay(self._graph, tape, self._watched)
-        with changed(grad=bool(self._gradients)):
+        with override_settings(grad=bool(self._gradients)):
             for p, x in zip(self.placeholders, tensors, strict=True):
                 replay.feed(p, x)
             for call in self._calls:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.aval import Aval
 from ...core.box import Level
-from ...core.settings import changed
+from ...core.settings import override_settings
 from ...core.value import wrap
 from ...graph.staged import Staged
 from ..frontend.capture import Capture, CapturedDraws
@@ -31,7 +31,7 @@ class ShapeProbe:
         self.replay: Replay = Replay(graph, public().GradientTape(persistent=True), None)
 
     def _settings(self):
-        return changed(
+        return override_settings(
             staging=self.capture,
             levels=(self.level,),
             draws=CapturedDraws(self.capture),

@@ -12,7 +12,7 @@ from ...arrays.namespace import METHODS
 from ...arrays.parameter import Parameter
 from ...arrays.tensor import Tensor
 from ...core.origin import Origin, line_of
-from ...core.settings import changed
+from ...core.settings import override_settings
 
 if TYPE_CHECKING:
     from ...arrays.types import ArrayLike
@@ -266,7 +266,7 @@ class Variable(GraphTensor):
 
     @value.setter
     def value(self, value: "ArrayLike") -> None:
-        with changed(grad=False):
+        with override_settings(grad=False):
             copy_(self.parameter, value)
 
     def reset(self) -> None:

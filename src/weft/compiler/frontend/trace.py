@@ -13,7 +13,7 @@ from ...core.box import Level
 from ...core.node import Leaf, Node, Severed
 from ...core.op import TABLE
 from ...core.recording import record, values_to_save
-from ...core.settings import changed
+from ...core.settings import override_settings
 from ...core.value import GROUND, TENSORS, aval_of, wrap
 from ...graph.staged import Staged, leak_error, read_again
 from .arguments import NUMBER, SAME, SEVERED, TENSOR, CallArguments
@@ -66,7 +66,9 @@ def _trace(name: str, f: Callable[..., Any], taken: CallArguments, exact: bool) 
     level = Level(Staged, capture.tag, trace=capture)
     draws = CapturedDraws(capture)
     try:
-        with changed(staging=capture, levels=(level,), draws=draws, tapes=(), saved_hooks=None):
+        with override_settings(
+            staging=capture, levels=(level,), draws=draws, tapes=(), saved_hooks=None
+        ):
             leaves, arguments = _enter_arguments(capture, taken, exact)
             copies = ContainerCopies(leaves)
             args, kwargs = taken.rebuild(copies)

@@ -22,7 +22,7 @@ from ...core.box import BOXED, ground
 from ...core.node import Leaf, Node, NodeExtra, ids
 from ...core.origin import line_of, origin
 from ...core.recording import Packed
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.value import TENSORS, wrap
 from ..modes import trees
 from .lineage import nodes_behind, nodes_in, on_nodes, saving_nodes, values_in
@@ -212,7 +212,9 @@ class _CheckpointedCall:
 
     def first(self, args: tuple, kwargs: dict):
         """The first run of the call."""
-        with changed(saved_hooks=None, draws=_LoggedDraws(self.drawn, self._settings.draws)):
+        with override_settings(
+            saved_hooks=None, draws=_LoggedDraws(self.drawn, self._settings.draws)
+        ):
             out = self._f(*args, **kwargs)
         self._empty(saving_nodes(out, self._began))
         self._ended = next(ids)

@@ -7,7 +7,7 @@ from ...arrays import namespace
 from ...arrays.make import asarray
 from ...arrays.tensor import Tensor
 from ...core.box import Level, LooseLevel, innermost
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.value import wrap
 from ..modes.dual import Dual, matching_tangent, unwrap_if_plain
 
@@ -54,7 +54,7 @@ class ForwardADContext:
         return wrap(Dual(self._tag(), unwrap_if_plain(value), unwrap_if_plain(tangent)))
 
     def __enter__(self) -> "ForwardADContext":
-        block = changed(levels=(*current.get().levels, Level(Dual, self._tag())))
+        block = override_settings(levels=(*current.get().levels, Level(Dual, self._tag())))
         block.__enter__()
         self._blocks.append(block)
         return self

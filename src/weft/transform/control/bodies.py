@@ -15,7 +15,7 @@ from ...core.aval import Aval
 from ...core.box import BOXES, Level, refuse_inner
 from ...core.dispatch import apply
 from ...core.recording import inexact
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.value import TENSORS, as_seen_by_trace, wrap
 from ...graph.graph import Graph
 from ...graph.staged import Staged
@@ -73,7 +73,7 @@ def trace_body(
     given = [wrap(inner.input(inner.tag, a)) for a in avals]
     level = Level(Staged, inner.tag, trace=inner)
     staging = _BranchStaging(settings.staging, inner) if branch else settings.staging
-    with changed(levels=(*settings.levels, level), staging=staging, draws=drawn):
+    with override_settings(levels=(*settings.levels, level), staging=staging, draws=drawn):
         for y in f(given):
             refuse_inner("a body", y, inner.tag)
             inner.graph.outputs.append(inner.of(as_seen_by_trace(y))._data.index)

@@ -13,7 +13,7 @@ from ...core import dtypes
 from ...core.aval import Aval
 from ...core.box import ground, raise_to_level
 from ...core.node import Leaf, Node
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.value import aval_of, wrap
 from ...ops.complex_ import abs_, conj, real
 from ..modes.dual import to_tensor, unwrap_if_plain
@@ -35,7 +35,7 @@ def transpose_map(
 
     The transpose of a linear map is the same at every point: it is taken at zero.
     """
-    with changed(grad=True, anomaly=False, saved_hooks=None):
+    with override_settings(grad=True, anomaly=False, saved_hooks=None):
         at = [wrap(raise_to_level(_zeros(a)._data, met)) for a in domain]
         for t in at:
             t._node = Leaf(tuple(t._data.shape), t._data.dtype, None, False)
@@ -66,7 +66,7 @@ def describe_nonlinearity(linear: LinearMap, domain: list[Aval]) -> str | None:
     """
     rng = np.random.default_rng(5)
     u, v = ([random_like(a, rng) for a in domain] for _ in range(2))
-    with changed(grad=False, anomaly=False):
+    with override_settings(grad=False, anomaly=False):
         at_u, at_v = linear(u), linear(v)
         mixed = linear([LEFT * a + RIGHT * b for a, b in zip(u, v, strict=True)])
         apart = _gap(
@@ -88,7 +88,7 @@ def describe_disagreement(
     """How far ⟨w, L·u⟩ is from ⟨Lᵀ·w, u⟩, in words; None where rounding explains it."""
     rng = np.random.default_rng(6)
     u = [random_like(a, rng) for a in domain]
-    with changed(grad=False, anomaly=False):
+    with override_settings(grad=False, anomaly=False):
         at_u = linear(u)
         w = [None if y is None else random_like(aval_of(y), rng) for y in at_u]
         left, right = _products(w, at_u), _products(transpose(w), u)

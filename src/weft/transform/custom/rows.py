@@ -18,7 +18,7 @@ from ...core.exact import exact
 from ...core.node import Leaf, Node
 from ...core.op import Jvp, Op
 from ...core.recording import inexact
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.value import HIGHER, TENSORS, aval_of, wrap
 from ...ops.batching import spread
 from ..modes.batch import Batch
@@ -204,7 +204,7 @@ def _up_to(tag: float):
     """A block without the transformations that started after `tag`, which its values predate."""
     running = current.get().levels
     levels = tuple([level for level in running if level.tag <= tag])
-    return nullcontext() if levels == running else changed(levels=levels)
+    return nullcontext() if levels == running else override_settings(levels=levels)
 
 
 def _one_by_one(app, form: ResultForm, kind: str, batch: Batch, values: tuple) -> list:

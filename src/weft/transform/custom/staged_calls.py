@@ -13,7 +13,7 @@ from ...core.aval import Aval
 from ...core.box import level_of
 from ...core.op import Op
 from ...core.recording import inexact
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.types import Raw
 from ...core.value import TENSORS, as_seen_by_trace, aval_of, wrap
 from ..modes.dual import to_tensor
@@ -28,7 +28,7 @@ def inline_forward(app: Application | Batched, operands: list[Raw]) -> list[Any]
     reads = getattr(current.get().staging, "reads", None)
     before = None if reads is None else reads.position()
     try:
-        with changed(grad=False):
+        with override_settings(grad=False):
             return [as_seen_by_trace(y) for y in app.values([to_tensor(x) for x in operands])]
     except LOOKS:
         if reads is not None:
@@ -44,7 +44,7 @@ def call_forward(
     tried = [_some(aval_of(x)) for x in operands]
     name = app.root.functions.name
     try:
-        with changed(staging=None, levels=(), grad=False):
+        with override_settings(staging=None, levels=(), grad=False):
             compute(tried)
     except errors.WeftError:
         raise
@@ -118,7 +118,7 @@ class _RuleCall:
         values = iter([wrap(r) for r in raws])
         flat = [next(values) if k else x for k, x in zip(self.known, self.rest, strict=True)]
         a, b, _ = self.lengths
-        with changed(grad=False):
+        with override_settings(grad=False):
             out = getattr(self.app, self.kind)(flat[:a], flat[a : a + b], flat[a + b :])
         return [self._result(out[k], a) for k, a in zip(self.found, self.avals, strict=True)]
 

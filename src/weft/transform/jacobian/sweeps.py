@@ -12,7 +12,7 @@ from ...arrays.manipulation import concat, reshape
 from ...arrays.tensor import Tensor
 from ...core import dtypes
 from ...core.box import Level, tags
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...graph.graph import Equation
 from ...graph.symbol import Trace
 from ...ops.batching import spread
@@ -92,7 +92,7 @@ class Sweeper:
         for first in range(0, seeds.count, self.chunk):
             rows = (first, min(first + self.chunk, seeds.count))
             level = Level(Batch, next(tags), rows[1] - rows[0])
-            with changed(levels=(*current.get().levels, level)):
+            with override_settings(levels=(*current.get().levels, level)):
                 boxes = self._boxes(level.tag, seeds, rows, starts)
                 units = self._units(seeds, rows, starts)
                 found = once(boxes, starts, ends, units)

@@ -11,7 +11,7 @@ from ...arrays.tensor import Tensor
 from ...core.box import Level, tags
 from ...core.dtypes import canonical, is_complex
 from ...core.node import Leaf, Node
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.value import wrap
 from ...ops.batching import spread
 from ..modes.batch import Batch
@@ -64,7 +64,7 @@ def reverse_sweeps(starts: list[Vertex], end: Vertex, like: Tensor, record: bool
     start = {n: wrap(g) if record else g for n, g in seeds.items() if n in useful}
     if not start:
         return zeros((count, prod(end.shape)), dtype=canonical(end.dtype), device=like.device)
-    with changed(levels=(*current.get().levels, Level(Batch, tag, count))):
+    with override_settings(levels=(*current.get().levels, Level(Batch, tag, count))):
         found = sweep(start, record=record, retain=True, useful=useful, goals={end})
     return reshape(_rows(tag, count, found[end]), (count, prod(end.shape)))
 
@@ -91,7 +91,7 @@ def forward_sweeps(target: Vertex, ends: list[Vertex], like: Tensor, record: boo
         found = sweep(
             {target: u}, record=True, retain=True, useful=useful, goals=set(ends), beyond=False
         )
-    with changed(grad=True):
+    with override_settings(grad=True):
         whole = concat([_flat(found.get(n), n, like) for n in ends])
     if whole._node is None:  # nothing of the target depends on the ends
         return zeros((prod(target.shape), whole.size), dtype=like.dtype, device=like.device)

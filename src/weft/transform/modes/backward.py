@@ -13,7 +13,7 @@ from ...core.box import nodes_below
 from ...core.dispatch import above
 from ...core.node import Leaf, Node, NodeExtra, Severed
 from ...core.origin import origin
-from ...core.settings import SettingsBlock, changed, current
+from ...core.settings import SettingsBlock, current, override_settings
 from ...core.value import TENSORS, wrap
 from .gradient_map import GradientMap
 from .paths import not_recorded_error
@@ -307,7 +307,7 @@ def detect_anomaly() -> AbstractContextManager[Any]:
     ...
     weft.errors.AnomalyError: add made the first NaN or infinity of the forward pass (at ...)
     """
-    return changed(anomaly=True)
+    return override_settings(anomaly=True)
 
 
 def saved_tensors_hooks(
@@ -325,7 +325,7 @@ def saved_tensors_hooks(
     >>> y.backward()[x].tolist()
     [6.0]
     """
-    return changed(saved_hooks=(pack, unpack))
+    return override_settings(saved_hooks=(pack, unpack))
 
 
 def save_on_cpu() -> AbstractContextManager[Any]:

@@ -14,7 +14,7 @@ from ...core import dtypes
 from ...core.box import Level, Tag, innermost, level_of, refuse_inner
 from ...core.node import Leaf, Node, Severed
 from ...core.recording import inexact
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.value import TENSORS, wrap
 from ...ops.structural import alias
 from . import trees
@@ -71,7 +71,7 @@ class _RecordedCall:
         chosen = tuple(args[i] for i in picked)
         leaves, self.rebuild_inputs = trees.arguments(what, chosen, (args, kwargs))
         trees.differentiable(what, leaves)
-        with changed(grad=True, enclosed=True):
+        with override_settings(grad=True, enclosed=True):
             self.inputs = [_fresh_input(x) for x in leaves]
             # Taken before the call: if f assigns into its arguments, they get other nodes.
             self.goals = [x._node for x in self.inputs]
@@ -300,7 +300,7 @@ def jvp(
             wrap(Dual(tag, unwrap_if_plain(x), unwrap_if_plain(matching_tangent("jvp", x, t))))
             for x, t in zip(values, directions, strict=True)
         ]
-        with changed(levels=(*current.get().levels, Level(Dual, tag))):
+        with override_settings(levels=(*current.get().levels, Level(Dual, tag))):
             out = f(*rebuild(duals))
         return _unpack_duals(out, tag, has_aux)
 

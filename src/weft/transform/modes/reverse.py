@@ -13,7 +13,7 @@ from ...core.dtypes import bfloat16
 from ...core.node import Leaf, Node
 from ...core.op import ByRow, Jvp, LinearRule, Op, Partials
 from ...core.recording import Packed, is_pick, pick
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.types import Array
 from ...core.value import HIGHER, TENSORS, wrap
 from ...ops.elementwise import where
@@ -97,7 +97,7 @@ def sweep(
     xp = BACKENDS[(first._data if record else first).__class__]
     if not record and current.get().autocast is None:
         return xp.quietly(_carry, seeds.copy(), False, retain, useful, goals, on_node, beyond)
-    with changed(autocast=None, **({"grad": True} if record else {})):
+    with override_settings(autocast=None, **({"grad": True} if record else {})):
         return xp.quietly(_carry, seeds.copy(), record, retain, useful, goals, on_node, beyond)
 
 
@@ -329,7 +329,7 @@ def _pull_by_transpose(
     xp = BACKENDS[type(like)]
     y, *args = saved
     met = [*given, *(y if type(y) is tuple else (y,)), *args]
-    with changed(grad=True, anomaly=False, saved_hooks=None):
+    with override_settings(grad=True, anomaly=False, saved_hooks=None):
         primal = [p if v is None else _primal(v) for v, p in zip(args, node.parents, strict=True)]
         tangents, leaves = [], []
         for p in parents:

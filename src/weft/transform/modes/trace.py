@@ -13,7 +13,7 @@ from ...core.box import Level, Tag, ground
 from ...core.node import Leaf, Node, ids
 from ...core.op import Partials
 from ...core.recording import inexact, pick, values_to_save
-from ...core.settings import changed, current, exactly
+from ...core.settings import current, exactly, override_settings
 from ...core.types import Array, Raw
 from ...core.value import install_level, wrap
 from ...graph.graph import Equation, Literal
@@ -66,7 +66,7 @@ def trace_of(
             i = trace.enter(unwrap_if_plain(x))
             trace.inputs.append(i)
             symbols.append(wrap(Symbol(tag, trace, i)))
-        with changed(levels=(*current.get().levels, level)):
+        with override_settings(levels=(*current.get().levels, level)):
             out = f(*rebuild(symbols))
             outputs, put = trees.flatten_result(what, out)
         for y in outputs:

@@ -9,7 +9,7 @@ from ...arrays.keywords import checks_keywords
 from ...arrays.manipulation import moveaxis
 from ...arrays.tensor import Tensor
 from ...core.box import Level, Tag, refuse_inner
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.value import wrap
 from ...ops.batching import spread
 from . import trees
@@ -55,7 +55,7 @@ def vmap(f: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0) -> Callable[P, 
         with Tag("vmap") as tag:
             fronted = trees.map_prefix(lambda _, x: _box(tag, x, size), None, fronted)
             keywords = trees.map_prefix(lambda _, x: _box(tag, x, size), None, keywords)
-            with changed(levels=(*current.get().levels, Level(Batch, tag, size))):
+            with override_settings(levels=(*current.get().levels, Level(Batch, tag, size))):
                 out = run(*fronted, **keywords)
             return _gather(out, out_axes, tag, size)
 

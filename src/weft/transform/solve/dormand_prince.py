@@ -18,7 +18,7 @@ from ...arrays.tensor import Tensor
 from ...backend.device import as_numpy
 from ...core.backends import BACKENDS
 from ...core.box import BOXED, ground
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.value import read
 from ...ops.combine import weighted_sum
 from ...ops.elementwise import maximum
@@ -158,7 +158,7 @@ def choose_steps(
     field: Callable[..., Any], y0: Tensor, ts: Tensor, control: StepControl
 ) -> list[tuple[float, float]]:
     """(offset from the first time, length) of each accepted step of a solution."""
-    with changed(grad=False), BACKENDS[np.ndarray].quiet():
+    with override_settings(grad=False), BACKENDS[np.ndarray].quiet():
         found = _steps(field, y0, ts[0].to(y0.dtype), times_of(ts), control)
         return [(step.at, step.h) for step in found]
 
@@ -172,7 +172,7 @@ def redo_steps(
 ) -> list[tuple[Tensor, Tensor]]:
     """Make the given steps; returns (y, t) after every `stride` of them, without the last."""
     found, slope = [], None
-    with changed(grad=False), BACKENDS[np.ndarray].quiet():
+    with override_settings(grad=False), BACKENDS[np.ndarray].quiet():
         for k, (at, h) in enumerate(steps[:-1], 1):
             slope = field(y, first + at) if slope is None else slope
             step = _attempt(field, y, first, slope, at, h)
@@ -228,7 +228,7 @@ def _attempt(
 
 def _error(step: OdeStep, control: StepControl) -> float:
     """The step's error relative to the tolerance; infinity if anything is not finite."""
-    with changed(grad=False):
+    with override_settings(grad=False):
         slopes = [k.detach() for k in step.slopes]
         error = _sum(slopes, [step.h * e for e in ERROR])
         sizes = maximum(abs(step.y.detach()), abs(step.end.detach()))
@@ -253,7 +253,7 @@ def _first_length(
     field, y: Tensor, first: Tensor, slope: Tensor, span: float, control: StepControl
 ):
     """The length of the first step, from how fast the solution and its slope change."""
-    with changed(grad=False):
+    with override_settings(grad=False):
         y, slope = y.detach(), slope.detach()
         size = abs(y)
         value, change = _norm(y, size, control), _norm(slope, size, control)

@@ -18,7 +18,7 @@ from ...core.backends import BACKENDS
 from ...core.box import ground
 from ...core.call import caller
 from ...core.origin import here
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.value import TENSORS
 from ...graph.guard import GUARD
 from ...ops.structural import reshape
@@ -195,7 +195,7 @@ class _SolverCall:
         """The solution, differentiable by all values that the residual reads."""
         constant = _stop_gradients(args)
         x0 = pack([x.detach() for x in self.packing.start], self.packing.dtype)
-        with changed(grad=False), BACKENDS[ndarray].quiet():
+        with override_settings(grad=False), BACKENDS[ndarray].quiet():
             if solver is None:
                 x, good, size = solution(x0, constant)
                 x = self._require_solved(x, good, size)

@@ -18,7 +18,7 @@ from ...backend.device import as_numpy
 from ...core import dtypes
 from ...core.box import BOXED, BOXES, ground
 from ...core.recording import inexact
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.types import Array
 from ...core.value import TENSORS, aval_of
 from ...graph.symbol import Symbol
@@ -136,7 +136,7 @@ def _by_adjoint(
         _refuse_other_operations(program(y, t, *constants)[0], slope, t)
 
     moves = any([may_move(v) or v.__class__ in BOXED for v in (start, ts, *others)])
-    with changed(grad=False):
+    with override_settings(grad=False):
         found = integrate(
             lambda y, t: field(y, t, stopped).detach(),
             start.detach(),
@@ -240,7 +240,7 @@ class Flow:
     def solve(self, y0: Tensor, ts: Tensor, others: list[Tensor]) -> Tensor:
         """The solution at the times ts, differentiable again."""
         fixed = [v.detach() for v in others]
-        with changed(grad=False):
+        with override_settings(grad=False):
             field = self.field
             ys = integrate(lambda y, t: field(y, t, fixed), y0.detach(), ts.detach(), self.control)
         return trajectory([ys, y0, ts, *others], self)

@@ -17,7 +17,7 @@ from ...arrays.tensor import Tensor
 from ...core.box import BOXES, Level, level_of
 from ...core.call import caller
 from ...core.op import Jvp, Op
-from ...core.settings import changed, current
+from ...core.settings import current, override_settings
 from ...core.value import TENSORS
 from ...ops.batching import spread
 from ...ops.structural import sum_
@@ -87,7 +87,7 @@ def _at_level(given):
     if box.__class__ in BOXES and (not levels or levels[-1].tag < box.level):
         size, trace = getattr(box, "size", None), getattr(box, "trace", None)
         levels.append(Level(box.__class__, box.level, size, trace))
-    return changed(levels=tuple(levels))
+    return override_settings(levels=tuple(levels))
 
 
 def _like(given, out):

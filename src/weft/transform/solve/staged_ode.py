@@ -16,7 +16,7 @@ from ...arrays.tensor import Tensor
 from ...core import dtypes
 from ...core.box import BOXES
 from ...core.call import caller
-from ...core.settings import changed
+from ...core.settings import override_settings
 from ...graph.guard import GUARD
 from ...ops.elementwise import maximum, minimum, where
 from ...ops.structural import concat, narrow, stack
@@ -42,7 +42,7 @@ def integrate(field: Callable, y0: Tensor, ts: Tensor, control: StepControl) -> 
     offsets = offsets - offsets[0]
     slope = field(y0, first)
     moves = any([may_move(x) for x in (y0, ts, slope)])
-    with changed(grad=False):
+    with override_settings(grad=False):
         start, begun = _check_start(y0.detach(), slope.detach(), offsets.detach())
 
         def still(y: Tensor, t: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from ...core.backends import BACKENDS
 from ...core.box import nodes_below
 from ...core.node import Leaf, Node, Severed
 from ...core.origin import Origin, line_of, origin
-from ...core.settings import changed, current, exactly
+from ...core.settings import current, exactly, override_settings
 from ...core.value import TENSORS, wrap
 from ..jacobian.scheduling import SchedulerConfig
 from ..modes.backward import seed_for, visit
@@ -131,7 +131,7 @@ class GradientTape:
         around = current.get()
         amp = self._amp
         cast = amp.autocast if amp is not None and amp.enabled else around.autocast
-        self._block = changed(tapes=(*around.tapes, self), autocast=cast)
+        self._block = override_settings(tapes=(*around.tapes, self), autocast=cast)
         self._block.__enter__()
         return self
 
