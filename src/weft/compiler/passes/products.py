@@ -56,7 +56,7 @@ def _alone(b: Builder, x: "int | Literal", *rows: str) -> Equation | None:
 
 
 def _scale_product(b: Builder, e: Equation) -> Replacement:
-    """α·(a·b); not for α = 0, which BLAS treats as a zero result: 0·∞ would be 0."""
+    """α·(a·b); not for α = 0: a routine may give zeros then, where 0·∞ is nan."""
     for x, number in (e.inputs, e.inputs[::-1]):
         made = _alone(b, x, *PRODUCTS)
         if made is None or not isinstance(number, Literal) or b.aval(x) != _of(b, e):
