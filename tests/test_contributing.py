@@ -91,7 +91,7 @@ np.testing.assert_allclose(wf.compile(layer)(wf.tensor(x)).detach().numpy(), wan
     "A target": """
 from weft.compiler import pipeline
 from weft.compiler.by_rows import ByRows
-from weft.compiler.frontend.arguments import take_apart
+from weft.compiler.frontend.arguments import flatten_arguments
 from weft.compiler.frontend.trace import trace
 
 
@@ -107,7 +107,7 @@ def f(x, w, i):
 
 rng, target = np.random.default_rng(0), ByRows()
 given = wf.tensor(rng.normal(size=(4, 3))), wf.tensor(rng.normal(size=(5, 3))), wf.tensor([3, 0, 2])
-taken = take_apart(given, {}, lambda name: False, True)
+taken = flatten_arguments(given, {}, lambda name: False, True)
 program = trace("f", f, taken)
 schedule, plan = pipeline.lower(program.graph, {}, target)
 made = target.build(schedule, plan).run([p.read(taken.call) for p in program.places])
