@@ -12,11 +12,12 @@ from ..arrays.random import get_state, set_state
 from ..core.backends import BACKENDS
 from ..core.box import ground
 from ..core.value import TENSORS
+from ..graph.graph import Equation, Literal
 from ..graph.symbol import Trace
+from ..ops.flops import flops
 from ..transform.modes import trees
 from ..transform.modes.backward import enable_grad, no_grad, saved_tensors_hooks
 from ..transform.modes.trace import trace_of
-from .flops import flops
 from .module import Module
 from .tree import is_differentiable, put_together, take_apart
 
@@ -29,7 +30,7 @@ class Row:
     class_name        its class
     output_shape      of its last result, in the containers that it came in; None: never called
     parameters        how many numbers are in its own parameters, `trainable` of which are trained
-    flops             floating-point operations of a forward pass, as `flops.flops` counts them
+    flops             floating-point operations of a forward pass, as `ops/flops.py` counts them
     activation_bytes  what is kept for the backward pass, without parameters and buffers
     """
 
@@ -91,6 +92,11 @@ class Summary:
         return _table(self)
 
     __repr__ = __str__
+
+
+def _flops(e: Equation, avals: list[Any]) -> int:
+    operands = [None if isinstance(i, Literal) else avals[i] for i in e.inputs]
+    return flops(e.op, [avals[i] for i in e.outputs], operands, e.static)
 
 
 _HEAD = ("layer", "output", "parameters", "trainable", "flops", "activations")
@@ -178,7 +184,7 @@ class _ModuleWatch:
         def switch():
             nonlocal counted
             avals = trace.avals
-            self.add(sum(flops(e, avals) for e in trace.equations[counted:]), self.running)
+            self.add(sum(_flops(e, avals) for e in trace.equations[counted:]), self.running)
             counted = len(trace.equations)
 
         self._switch = switch

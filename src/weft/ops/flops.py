@@ -1,34 +1,34 @@
-"""How many floating-point operations an equation of a trace takes, from its row and its shapes."""
+"""How many floating-point operations an operation takes, from its row and its shapes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
-from ..core.aval import Aval
-from ..core.op import Partials
-from ..graph.graph import Equation, Literal
+from ..core.op import Op, Partials
+from ..core.types import Static
 
 
-def _matmul(out: Aval, a: Aval, b: Aval) -> int:
+def _matmul(out: Any, a: Any, b: Any) -> int:
     return 2 * prod(out.shape) * a.shape[-1]
 
 
-def _linear(out: Aval, x: Aval, w: Aval, b: Aval | None = None) -> int:
+def _linear(out: Any, x: Any, w: Any, b: Any = None) -> int:
     return prod(out.shape) * (2 * x.shape[-1] + (b is not None))
 
 
-def _convolution(out: Aval, x: Aval, w: Aval) -> int:
+def _convolution(out: Any, x: Any, w: Any) -> int:
     return 2 * prod(out.shape) * prod(w.shape[1:])
 
 
-def _convolution_biased(out: Aval, x: Aval, w: Aval, b: Aval) -> int:
+def _convolution_biased(out: Any, x: Any, w: Any, b: Any) -> int:
     return _convolution(out, x, w) + prod(out.shape)
 
 
-def _convolution_transposed(out: Aval, y: Aval, w: Aval) -> int:
+def _convolution_transposed(out: Any, y: Any, w: Any) -> int:
     return 2 * prod(y.shape) * prod(w.shape[1:])
 
 
-def _attention(out: Aval, q: Aval, k: Aval, v: Aval, *rest) -> int:
+def _attention(out: Any, q: Any, k: Any, v: Any, *rest) -> int:
     pairs = prod(out.shape[:-1]) * k.shape[-2]
     return 2 * pairs * (q.shape[-1] + v.shape[-1])
 
@@ -53,22 +53,23 @@ def _einsum(subscripts: str, shapes: list[tuple[int, ...]]) -> int:
     return len(terms) * prod(sizes.values())
 
 
-def flops(e: Equation, avals: list[Aval]) -> int:
-    """The operations of one equation: two for each multiplication with its addition.
+def flops(op: Op, outs: Sequence[Any], operands: Sequence[Any], static: Static) -> int:
+    """The operations of one row: two for each multiplication with its addition.
+
+    outs      its results: anything with a shape
+    operands  its arguments; None for a Python scalar
 
     Contractions are counted exactly. Of other rows that compute, an elementwise one counts once
     for each element of its result, and one that reduces or normalises once for each element of
     the largest array that it reads or writes. Moving numbers and comparing them counts nothing.
     """
-    name, out = e.op.name, avals[e.outputs[0]]
-    operands = [None if isinstance(i, Literal) else avals[i] for i in e.inputs]
-    if name in _CONTRACTIONS:
-        return _CONTRACTIONS[name](out, *operands)
+    if op.name in _CONTRACTIONS:
+        return _CONTRACTIONS[op.name](outs[0], *operands)
     given = [a for a in operands if a is not None]
-    if name == "einsum":
-        return _einsum(e.static[0], [a.shape for a in given])
-    if e.op.moves not in ("", "sums") or e.op.rule is None:
+    if op.name == "einsum":
+        return _einsum(static[0], [tuple(a.shape) for a in given])
+    if op.moves not in ("", "sums") or op.rule is None:
         return 0
-    if isinstance(e.op.rule, Partials):
-        return prod(out.shape)
-    return max(prod(a.shape) for a in [*given, *(avals[i] for i in e.outputs)])
+    if isinstance(op.rule, Partials):
+        return prod(outs[0].shape)
+    return max(prod(a.shape) for a in [*given, *outs])
