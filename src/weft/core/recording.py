@@ -75,6 +75,8 @@ def track(
     tracked[0]._node = node = record(op, tracked[0]._data, live, saved, static)
     if settings.saved_hooks is not None:
         pack(node, *settings.saved_hooks)
+    elif settings.saving is not None:
+        settings.saving.save(node, y, raws, static)
     severed = mark_of(op, parents, tracked[0]._data)
     if severed is not None:
         sever(node, severed)

@@ -22,6 +22,7 @@ class Settings:
     grad         whether operations on tracked tensors are recorded
     anomaly      whether every result is checked for NaN and infinity
     saved_hooks  (pack, unpack) for what is saved for the backward pass
+    saving       a checkpoint strategy at work: it decides what of that is kept
     tapes        the gradient tapes whose `with` block is running
     levels       the transformations that are running, the innermost last
     enclosed     whether a function is being differentiated here, and gradients in it with it
@@ -35,6 +36,7 @@ class Settings:
     grad: bool = True
     anomaly: bool = False
     saved_hooks: Any = None
+    saving: Any = None
     tapes: tuple[Any, ...] = ()
     levels: tuple[Any, ...] = ()
     enclosed: bool = False
@@ -48,7 +50,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         general = self.anomaly or self.saved_hooks is not None or self.autocast is not None
-        general = general or self.staging is not None
+        general = general or self.staging is not None or self.saving is not None
         object.__setattr__(self, "way", GENERAL if general else RECORD if self.grad else PLAIN)
 
     @cached_property

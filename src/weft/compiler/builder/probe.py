@@ -37,6 +37,7 @@ class ShapeProbe:
             draws=CapturedDraws(self.capture),
             tapes=(),
             saved_hooks=None,
+            saving=None,
             autocast=None,
             anomaly=False,
             grad=True,

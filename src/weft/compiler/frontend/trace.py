@@ -67,7 +67,7 @@ def _trace(name: str, f: Callable[..., Any], taken: CallArguments, exact: bool) 
     draws = CapturedDraws(capture)
     try:
         with override_settings(
-            staging=capture, levels=(level,), draws=draws, tapes=(), saved_hooks=None
+            staging=capture, levels=(level,), draws=draws, tapes=(), saved_hooks=None, saving=None
         ):
             leaves, arguments = _enter_arguments(capture, taken, exact)
             copies = ContainerCopies(leaves)

@@ -213,7 +213,7 @@ class _CheckpointedCall:
     def first(self, args: tuple, kwargs: dict):
         """The first run of the call."""
         with override_settings(
-            saved_hooks=None, draws=_LoggedDraws(self.drawn, self._settings.draws)
+            saved_hooks=None, saving=None, draws=_LoggedDraws(self.drawn, self._settings.draws)
         ):
             out = self._f(*args, **kwargs)
         self._empty(saving_nodes(out, self._began))
@@ -256,7 +256,7 @@ class _CheckpointedCall:
         _refuse_stamped([weak() for weak in self._outlived], self._ended, self)
         args, kwargs = self._rebuild([k.value() for k in self.inputs])
         draws, start = _RepeatedDraws(self), next(ids)
-        token = current.set(replace(self._settings, saved_hooks=None, draws=draws))
+        token = current.set(replace(self._settings, saved_hooks=None, saving=None, draws=draws))
         try:
             with _keep_watching(self._settings.tapes):
                 out = self._f(*args, **kwargs)

@@ -329,7 +329,7 @@ def _pull_by_transpose(
     xp = BACKENDS[type(like)]
     y, *args = saved
     met = [*given, *(y if type(y) is tuple else (y,)), *args]
-    with override_settings(grad=True, anomaly=False, saved_hooks=None):
+    with override_settings(grad=True, anomaly=False, saved_hooks=None, saving=None):
         primal = [p if v is None else _primal(v) for v, p in zip(args, node.parents, strict=True)]
         tangents, leaves = [], []
         for p in parents:

@@ -8,10 +8,12 @@ from ... import errors
 from ...arrays.tensor import Tensor
 from ...core.backends import BACKENDS
 from ...core.box import nodes_below
+from ...core.checkpointing import CheckpointConfig
 from ...core.node import Leaf, Node, Severed
 from ...core.origin import Origin, line_of, origin
 from ...core.settings import current, exactly, override_settings
 from ...core.value import TENSORS, wrap
+from ..checkpoint.strategies import check_config, saving_for
 from ..jacobian.scheduling import SchedulerConfig
 from ..modes.backward import seed_for, visit
 from ..modes.paths import nodes_reaching, not_recorded_error
@@ -36,6 +38,8 @@ class GradientTape:
                 is True, the gradients are as infinite as they came, `loss_scale` has backed off,
                 and the step that they were for should be left out
     deterministic  a `DeterministicConfig`, which is at work in the tape's block and its sweeps
+    checkpoint     a `CheckpointConfig`: which values are kept for the sweeps, and which are
+                   computed again
 
     >>> import weft as wf
     >>> with wf.GradientTape() as tape:
@@ -55,6 +59,7 @@ class GradientTape:
         scheduler: SchedulerConfig | None = None,
         amp: Any = None,
         deterministic: "DeterministicConfig | None" = None,
+        checkpoint: CheckpointConfig | None = None,
     ):
         self._persistent = persistent
         self._scheduler = SchedulerConfig() if scheduler is None else scheduler
@@ -65,6 +70,7 @@ class GradientTape:
         self._amp = amp
         self._determinism = _at_work(deterministic)
         self._determined: Any = None
+        self._checkpoint = check_config("GradientTape", checkpoint)
         self.overflowed = False
         self._consumed_at: Origin | None = None
         self._leaves = {}
@@ -112,6 +118,22 @@ class GradientTape:
         """
         return cls(deterministic=config)
 
+    @classmethod
+    def with_checkpoint_config(cls, config: CheckpointConfig) -> "GradientTape":
+        """A tape that keeps some values for its sweeps and computes others again.
+
+        config  a `CheckpointConfig`
+
+        >>> import weft as wf
+        >>> config = wf.CheckpointConfig(strategy=wf.CheckpointStrategy.Full)
+        >>> with wf.GradientTape.with_checkpoint_config(config) as tape:
+        ...     x = tape.watch(wf.ones(1000))
+        ...     y = wf.exp(wf.sin(x)).sum()
+        >>> round(tape.gradient(y, x)[0].item(), 4)
+        1.2534
+        """
+        return cls(checkpoint=config)
+
     def persistent(self) -> "GradientTape":
         """This tape, made persistent.
 
@@ -131,7 +153,8 @@ class GradientTape:
         around = current.get()
         amp = self._amp
         cast = amp.autocast if amp is not None and amp.enabled else around.autocast
-        self._block = override_settings(tapes=(*around.tapes, self), autocast=cast)
+        saving = saving_for(self._checkpoint) or around.saving
+        self._block = override_settings(tapes=(*around.tapes, self), autocast=cast, saving=saving)
         self._block.__enter__()
         return self
 

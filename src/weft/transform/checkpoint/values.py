@@ -1,0 +1,308 @@
+"""Values that can be computed again: the operations behind what a graph saves.
+
+Under a checkpoint strategy every recorded operation on arrays is a `Step`: its row, its arguments
+as `Value`s, its static parameters. What a node saves is a `Kept`, which may be empty. An empty one
+is filled by running steps again, kernels on arrays: never the user's code. Values that no step made
+(parameters, batches, random draws, results of custom operations) cannot be computed again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from ... import errors
+from ...core import versions
+from ...core.backends import BACKENDS, KERNELS, PYTHON_SCALARS
+from ...core.node import ids
+from ...core.op import TABLE, Op
+from ...core.origin import Origin, line_of
+from ...core.types import Raw, Static
+
+
+class Step:
+    """One operation that was run: enough to run it again.
+
+    inputs   values, Python scalars and None, as the kernel takes them
+    keeps    whether it makes what the row's rule keeps, of the results and the arguments
+    outputs  the values that it made, weakly: they own the step
+    id       on the clock of nodes: steps with smaller ids were run later
+    flops    what it costs to run again
+    """
+
+    __slots__ = ("__weakref__", "flops", "id", "inputs", "keeps", "op", "origin", "outputs", "static")
+
+    def __init__(self, op: Op, inputs: tuple[Any, ...], static: Static, origin: Origin):
+        self.op, self.inputs, self.static, self.origin = op, inputs, static, origin
+        self.keeps = False
+        self.id = next(ids)
+        self.flops = 0
+        self.outputs: tuple[Callable[[], Value | None], ...] = ()
+
+    @property
+    def line(self) -> str:
+        return line_of(*self.origin)
+
+    @property
+    def values(self) -> Iterator["Value"]:
+        """The values among the arguments."""
+        return (v for v in self.inputs if v.__class__ is Value)
+
+    def run(self, arrays: Sequence[Any]) -> list[Raw]:
+        """The results for these arguments."""
+        op = self.op
+        if self.keeps:
+            count = op.outputs
+            y = arrays[0] if count == 1 else tuple(arrays[:count])
+            kept = op.rule.keep(y, *arrays[count:], *self.static)  # type: ignore[union-attr]
+            return list(flat(kept))
+        cls = next(a.__class__ for a in arrays if a is not None and a.__class__ in BACKENDS)
+        z = op.call(KERNELS[op][BACKENDS[cls].array_type], arrays, self.static)
+        zs = [z] if op.outputs == 1 else z
+        return [r if r.__class__ is cls else BACKENDS[cls].whole(r) for r in zs]
+
+
+class Value:
+    """An array of the program: there, or to be computed by its step.
+
+    weak     the array, as long as anything holds it
+    strong   the same, held for those that are computed from it; None: not held
+    kept     what nodes save of it, weakly: they own it
+    nbytes   of the array
+    touched  when it was last used, on the store's clock
+    digest   of its bytes, if computing again is verified
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "digest",
+        "firm",
+        "index",
+        "kept",
+        "nbytes",
+        "step",
+        "strong",
+        "touched",
+        "weak",
+    )
+
+    def __init__(self, step: Step | None, index: int, nbytes: int):
+        self.step, self.index, self.nbytes = step, index, nbytes
+        self.weak: Callable[[], Any] = _nothing
+        self.strong: Any = None
+        self.kept: Callable[[], Kept | None] = _nothing
+        self.touched = 0
+        self.firm = False  # whether everything that computing it again needs will be there
+        self.digest: bytes | None = None
+
+    @property
+    def array(self) -> Any:
+        """The array, if it is there."""
+        return self.strong if self.strong is not None else self.weak()
+
+
+def _nothing() -> None:
+    return None
+
+
+class Kept:
+    """What nodes save: a value, with its array or without."""
+
+    __slots__ = ("__weakref__", "array", "value")
+
+    def __init__(self, value: Value, array: Any):
+        self.value, self.array = value, array
+
+    @property
+    def _data(self) -> Any:
+        """What `memory_stats` counts."""
+        return self.array
+
+
+def flat(saved: Any) -> Iterator[Any]:
+    """The entries of a tuple of values and tuples."""
+    for v in saved if saved.__class__ is tuple else (saved,):
+        if v.__class__ is tuple:
+            yield from flat(v)
+        else:
+            yield v
+
+
+def is_repeatable(op: Op) -> bool:
+    """Whether an operation can be run again: the table's rows can, the user's own cannot."""
+    return not (op.foreign or op.several) and TABLE.get(op.name) is op
+
+
+def digest(array: Raw) -> bytes:
+    """A digest of an array's bytes."""
+    xp = BACKENDS[array.__class__]
+    return blake2b(np.ascontiguousarray(xp.to_numpy(array)).tobytes(), digest_size=16).digest()
+
+
+class Values:
+    """The values of one program, by their arrays."""
+
+    def __init__(self, verify: bool = False):
+        self._by_array: dict[int, Value] = {}
+        self._verify = verify
+        self.clock = 0
+
+    def of(self, array: Any) -> Any:
+        """The value of an array; Python scalars and None are their own."""
+        if array is None or array.__class__ in PYTHON_SCALARS:
+            return array
+        self.clock += 1
+        value = self._by_array.get(id(array))
+        if value is None or value.weak() is not array:
+            value = Value(None, 0, BACKENDS[array.__class__].nbytes(array))
+            if array.__class__.__weakrefoffset__:
+                self.bind(value, array)
+            else:  # a NumPy scalar
+                value.strong = array
+        value.touched = self.clock
+        return value
+
+    def bind(self, value: Value, array: Any) -> None:
+        """Make an array that of a value."""
+        value.weak = ref(array, partial(self._by_array.pop, id(array)))
+        self._by_array[id(array)] = value
+
+    def made(self, step: Step, arrays: Iterable[Any]) -> None:
+        """Note that a step made these arrays; one that is an argument itself is not made."""
+        outputs: list[Callable[[], Value | None]] = []
+        for k, array in enumerate(arrays):
+            if not getattr(array.__class__, "__weakrefoffset__", 0):  # None, a number
+                outputs.append(_nothing)
+                continue
+            known = self._by_array.get(id(array))
+            if known is not None and known.weak() is array:
+                outputs.append(ref(known))
+                continue
+            value = Value(step, k, BACKENDS[array.__class__].nbytes(array))
+            self.clock += 1
+            value.touched = self.clock
+            self.bind(value, array)
+            if self._verify:
+                value.digest = digest(array)
+            outputs.append(ref(value))
+        step.outputs = tuple(outputs)
+
+    # -- computing again -------------------------------------------------------------------------
+
+    def firm(self, value: Value) -> bool:
+        """Hold what computing a value again needs; False if some of that is gone or overwritten."""
+        waiting = [(value, False)]
+        while waiting:
+            v, seen = waiting.pop()
+            if v.firm:
+                continue
+            if v.step is None:
+                v.strong = v.array
+                v.firm = v.strong is not None
+                if not v.firm:
+                    return False
+            elif seen:
+                v.firm = True
+            else:
+                if any(_is_overwritten(i, v.step) for i in v.step.values):
+                    return False
+                waiting.append((v, True))
+                waiting += [(i, False) for i in v.step.values]
+        return True
+
+    def missing(self, target: Value) -> tuple[list[Step], dict[Value, Any]]:
+        """The steps that compute a value, oldest first, and the arrays that they start from."""
+        held: dict[Value, Any] = {}
+        steps: dict[Step, None] = {}
+        waiting = [target]
+        while waiting:
+            v = waiting.pop()
+            if v in held:
+                continue
+            array = v.array
+            if array is not None:
+                held[v] = array
+            elif v.step is not None and v.step not in steps:
+                steps[v.step] = None
+                waiting += v.step.values
+        return sorted(steps, key=_age), held
+
+    def compute(self, target: Value, fills: Callable[[list[Value]], set[Value]]) -> Any:
+        """The array of a value that is not there.
+
+        fills  chooses, of the saved values on the way, those that are kept again
+        """
+        steps, held = self.missing(target)
+        uses: dict[Value, int] = {}
+        for step in steps:
+            for v in step.values:
+                uses[v] = uses.get(v, 0) + 1
+        saved = [v for s in steps for v in _outputs(s) if _is_empty(v)]
+        wanted = fills(saved)
+        for step in steps:
+            for v in step.values:
+                _refuse_overwritten(v, held[v], step)
+            arrays = [held[i] if i.__class__ is Value else i for i in step.inputs]
+            for weak, array in zip(step.outputs, step.run(arrays), strict=True):
+                value = weak()
+                if value is not None and value.array is None:
+                    self._replace(value, array, step)
+                    if value in wanted:
+                        value.kept().array = array  # type: ignore[union-attr]
+                    if uses.get(value) or value is target:
+                        held[value] = array
+            arrays = array = None
+            for v in step.values:
+                uses[v] -= 1
+                if not uses[v] and v is not target:
+                    held.pop(v, None)
+        return held[target]
+
+    def _replace(self, value: Value, array: Any, step: Step) -> None:
+        """A value's array, computed again."""
+        self.clock += 1
+        value.touched = self.clock
+        self.bind(value, array)
+        if value.digest is not None and digest(array) != value.digest:
+            raise errors.ReplayDiffers(
+                f"{step.op.name} (at {step.line}): computed again for the backward pass, it gave "
+                "other numbers. Something it reads was changed without Weft's knowledge (through "
+                "NumPy or another library), or its kernel does not repeat; do not write into "
+                "arrays that a graph needs, or turn checkpointing off for this part"
+            )
+
+
+def _age(step: Step) -> int:
+    return -step.id
+
+
+def _outputs(step: Step) -> list[Value]:
+    return [v for weak in step.outputs if (v := weak()) is not None]
+
+
+def _is_empty(value: Value) -> bool:
+    kept = value.kept()
+    return kept is not None and kept.array is None
+
+
+def _is_overwritten(value: Value, step: Step) -> bool:
+    """Whether an argument's memory was written to after the step read it."""
+    if versions.latest >= step.id:
+        return False
+    array = value.array
+    when = None if array is None else versions.last_write(array)
+    return when is not None and when < step.id
+
+
+def _refuse_overwritten(value: Value, array: Any, step: Step) -> None:
+    if versions.latest < step.id:
+        when = versions.last_write(array)
+        if when is not None and when < step.id:
+            raise errors.SavedValueOverwritten(
+                f"{step.op.name} (at {step.line}) is to be computed again for the backward pass, "
+                f"but an argument of shape {tuple(array.shape)} was overwritten in place (out=, "
+                "copy_ or an optimizer step); run backward() first, or give it a .clone()"
+            )
