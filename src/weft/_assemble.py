@@ -26,10 +26,13 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from numpy._core.multiarray import get_handler_name
+
 from .arrays import einops_, memory, namespace
 from .arrays.tensor import Tensor
 from .compiler.eager import kernels
 from .core import warned
+from .transform.checkpoint import auto
 from .transform.jacobian import compiler
 from .transform.modes import backward
 
@@ -45,5 +48,18 @@ def assemble() -> dict[str, Any]:
     for name in ("backward", "register_hook", "retain_grad"):
         setattr(Tensor, name, getattr(backward, name))
     kernels.install()
+    auto.allocator.append(auto.Limit(*_counting()))
     compiler.install(lambda f: import_module(f"{__package__}.compiler.jit").compile(f))
     return namespace.FUNCTIONS | namespace.CONSTANTS | namespace.MODULES
+
+
+def _counting() -> tuple[Any, Any]:
+    """A native counter of live bytes, and whether an array is counted by one."""
+
+    def make() -> Any:
+        return import_module(f"{__package__}.profile.counter").Counter()
+
+    def is_counted(array: Any) -> bool:
+        return get_handler_name(array) == "weft_counter"
+
+    return make, is_counted

@@ -143,6 +143,10 @@ class GradientCheckError(GradientError, AssertionError):
     error: float | None = None
 
 
+class BudgetExceeded(WeftError, MemoryError):
+    """A budget of bytes that a step cannot be run in; the message says which one works."""
+
+
 class NotDeterministic(WeftError, RuntimeError):
     """Something that may give another result in the next run, where that is to be refused."""
 

@@ -78,6 +78,8 @@ def own_memory(x: Any) -> Any:
             "in a function that is being compiled, this cannot change a tensor in place; use "
             "copy_(), or do it outside of the function"
         )
+    if current.get().saving is not None:
+        current.get().saving.before_write(x)
     xp = BACKENDS[type(x._data)]
     if xp.is_frozen(x._data):
         share.refuse_view(x, "writing into a tensor")

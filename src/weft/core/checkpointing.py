@@ -61,7 +61,11 @@ class CheckpointConfig:
                 raise errors.ArgumentError(
                     f"CheckpointConfig: strategy={self.strategy!r}, expected one of {names}"
                 ) from None
-        if isinstance(self.checkpoint_every_n, bool) or not isinstance(self.checkpoint_every_n, int) or self.checkpoint_every_n < 1:
+        if (
+            isinstance(self.checkpoint_every_n, bool)
+            or not isinstance(self.checkpoint_every_n, int)
+            or self.checkpoint_every_n < 1
+        ):
             raise errors.ArgumentError(
                 f"CheckpointConfig: checkpoint_every_n={self.checkpoint_every_n!r}, expected an "
                 "integer of 1 or more"

@@ -7,7 +7,7 @@ tiles are shared, BLAS is limited to one thread.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, TypeVar
@@ -53,25 +53,38 @@ def share(pieces: Sequence[T], worker: Worker[T], operations: int) -> None:
     if count < 2:
         _do_all(pieces, worker, operations)
         return
-    left, done, mine = iter(pieces), SimpleQueue(), 0
+    left, done = iter(pieces), SimpleQueue()
     with blas.alone():
-        jobs = _jobs(count - 1)
-        for _ in range(count - 1):
-            context = copy_context()
-            context.run(note_caller)
-            jobs.put((context, left, worker, done))
+        jobs = _offer(count - 1, left, worker, done)
         try:
             do = worker()
             for piece in left:
-                mine += 1
                 do(piece)
         finally:
-            mine += len(list(left))  # none, unless a piece has failed
-            # Threads that got no piece are not waited for: the others' pieces are counted.
-            failures = [done.get() for _ in range(len(pieces) - mine)]
+            # Jobs that no thread has begun are taken back; the others' threads are waited for.
+            failures = [done.get() for job in jobs if not _take_back(job)]
     for failure in failures:
         if failure is not None:
             raise failure
+
+
+def _offer(count: int, *work: Any) -> list[list[Any]]:
+    """Put jobs into the queue; a thread that begins one empties it."""
+    queue, offered = _jobs(count), []
+    for _ in range(count):
+        context = copy_context()
+        context.run(note_caller)
+        offered.append([(context, *work)])
+        queue.put(offered[-1])
+    return offered
+
+
+def _take_back(job: list[Any]) -> bool:
+    try:
+        job.pop()
+    except IndexError:
+        return False
+    return True
 
 
 def _do_all(pieces: Sequence[T], worker: Worker[T], operations: int) -> None:
@@ -82,27 +95,34 @@ def _do_all(pieces: Sequence[T], worker: Worker[T], operations: int) -> None:
             do(piece)
 
 
-def _help(left: Iterator[T], worker: Worker[T], done: SimpleQueue[BaseException | None]) -> None:
-    """Run pieces while there are any; report None or the exception for each."""
+def _help(left: Iterator[T], worker: Worker[T]) -> BaseException | None:
+    """Run pieces while there are any; the exception of the first one that fails."""
     do = None
-    for piece in left:
-        try:
+    try:
+        for piece in left:
             do = worker() if do is None else do
             do(piece)
-        except BaseException as failure:
-            done.put(failure)
-        else:
-            done.put(None)
+    except BaseException as failure:
+        for _ in left:  # the other threads should end, too
+            pass
+        return failure
+    return None
 
 
 def _serve(jobs: SimpleQueue[Any]) -> None:
     while True:
-        _run(*jobs.get())
+        _run(jobs.get())
 
 
-def _run(context: Context, *job: Any) -> None:
-    """Run one job in a frame of its own, so that nothing of it is kept alive."""
-    context.run(_help, *job)
+def _run(job: list[Any]) -> None:
+    """Run a job, unless it was taken back; nothing of it is kept alive when that is reported."""
+    try:
+        context, left, worker, done = job.pop()
+    except IndexError:
+        return
+    failure = context.run(_help, left, worker)
+    del context, left, worker
+    done.put(failure)
 
 
 def _jobs(helpers: int) -> SimpleQueue[Any]:

@@ -1,19 +1,19 @@
 """Checkpoint strategies in eager mode: which saved values are kept, and which computed again."""
 
+from collections.abc import Container
+from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
-from ... import errors
 from ...core.backends import BACKENDS
 from ...core.box import BOXED
-from ...core.checkpointing import CheckpointConfig, CheckpointStrategy
-from ...core.node import Node, NodeExtra
+from ...core.checkpointing import CheckpointConfig
+from ...core.node import Node, NodeExtra, ids
 from ...core.recording import Packed
-from ...core.types import Raw
 from ...core.value import wrap
 from ...ops.flops import flops
-from .values import Kept, Step, Value, Values, flat, is_repeatable
+from .values import Kept, Step, Value, Values, flat, is_filled, is_repeatable
 
 # Saved values of fewer bytes are kept: a value's own records take about as much.
 LEAST = 1024
@@ -25,6 +25,8 @@ class Saving:
     def __init__(self, config: CheckpointConfig):
         self.config = config
         self.values = Values(config.verify)
+        # Arrays that are kept for computing others, by the id of the first step that needs them.
+        self._anchors: list[tuple[int, list[Any]]] = []
 
     def save(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
         """Take over what a node saves, if its operation can be run again or its arguments can."""
@@ -36,8 +38,12 @@ class Saving:
         outs = y if y.__class__ is tuple else (y,)
         if is_repeatable(op):
             step = Step(op, inputs, static, (node.code, node.lasti))
-            operands = [None if v.__class__ is not Value else r for v, r in zip(inputs, raws, strict=True)]
+            operands = [
+                None if v.__class__ is not Value else r for v, r in zip(inputs, raws, strict=True)
+            ]
             step.flops = flops(op, outs, operands, static)
+            step.nbytes = sum([v.nbytes for v in inputs if v.__class__ is Value])
+            step.nbytes += sum([BACKENDS[r.__class__].nbytes(r) for r in outs])
             values.made(step, outs)
             if getattr(op.rule, "keep", None) is not None:
                 self._note_kept(step, node, outs)
@@ -49,7 +55,9 @@ class Saving:
 
     def _note_kept(self, step: Step, node: Node, outs: tuple) -> None:
         """The step of what the row's rule keeps, where that is neither a result nor an argument."""
-        keeping = Step(step.op, (*[self.values.of(r) for r in outs], *step.inputs), step.static, step.origin)
+        keeping = Step(
+            step.op, (*[self.values.of(r) for r in outs], *step.inputs), step.static, step.origin
+        )
         keeping.keeps, keeping.flops = True, 0
         self.values.made(keeping, flat(node.saved))
 
@@ -73,75 +81,107 @@ class Saving:
     def unpack(self, kept: Kept) -> Any:
         """A saved value as a tensor, computed again if it is not there."""
         array = kept.array
+        self._leave_anchors(kept.value.step)
         if array is None:
             array = kept.value.array
             if array is None:
-                array = self.values.compute(kept.value, self.fills)
+                array = self.values.compute(kept.value, self)
             kept.array = array
         return wrap(array)
+
+    def block(self) -> AbstractContextManager[Any]:
+        """The block in which a program is recorded."""
+        return nullcontext()
+
+    def before_write(self, x: Any) -> None:
+        """Take note that a tensor is about to be overwritten in place."""
 
     def drops(self, value: Value) -> bool:
         """Whether a value that a node saves now is computed again later."""
         raise NotImplementedError
 
-    def fills(self, saved: list[Value]) -> set[Value]:
-        """Which of the saved values that are computed on the way to another are kept again."""
-        return set(saved)
+    fills = True
+
+    def pauses(self, steps: int) -> Container[int]:
+        """The steps, of those that are run again, before which `pause` is called."""
+        return ()
+
+    def pause(self, step: Step, arrays: list[Any]) -> None:
+        """Keep the arrays that this step and later ones are computed from."""
+        self._anchors.append((step.id, arrays))
+
+    def _leave_anchors(self, step: Any) -> None:
+        """Drop what was kept for steps later than this one: a sweep goes back."""
+        while self._anchors and step is not None and self._anchors[-1][0] < step.id:
+            self._anchors.pop()
 
 
 class Selective(Saving):
-    """Keeps what is expensive: values that took `min_compute_cost` operations for each element."""
+    """Keeps what is expensive: values that take `min_compute_cost` operations for each element.
 
-    def drops(self, value: Value) -> bool:
-        step, array = value.step, value.array
-        assert step is not None
-        return step.flops < self.config.min_compute_cost * max(1, prod(array.shape))
-
-
-class Block(Saving):
-    """Keeps every n-th of the values that are saved."""
+    Computing a value again includes the values before it that are not kept.
+    """
 
     def __init__(self, config: CheckpointConfig):
         super().__init__(config)
-        self._count = 0
+        self._costs: WeakKeyDictionary[Step, int] = WeakKeyDictionary()
+
+    def drops(self, value: Value) -> bool:
+        elements = max(1, prod(value.array.shape))
+        return self._cost(value.step) < self.config.min_compute_cost * elements
+
+    def _cost(self, step: Any) -> int:
+        """The operations that compute a step's values from sources and from values that are kept."""
+        waiting = [step]
+        while waiting:
+            s = waiting[-1]
+            before = [v.step for v in s.values if v.step is not None and not is_filled(v)]
+            todo = [b for b in before if b not in self._costs]
+            if todo and s not in self._costs:
+                waiting += todo
+                continue
+            self._costs[s] = s.flops + sum([self._costs[b] for b in before])
+            waiting.pop()
+        return self._costs[step]
+
+
+class Block(Saving):
+    """Keeps what goes from one block to the next; after every n-th saved value a block begins."""
+
+    def __init__(self, config: CheckpointConfig):
+        super().__init__(config)
+        self._count = self._began = 0
+
+    def save(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
+        for v in [self.values.of(r) for r in raws] if self._began else ():
+            # An argument from before this block is kept: later values are computed from it.
+            if v.__class__ is Value and v.step is not None and v.step.id > self._began:
+                if v.array is not None and v.nbytes >= LEAST:
+                    self._anchors.append((self._began, [v.array]))
+        super().save(node, y, raws, static)
 
     def drops(self, value: Value) -> bool:
         self._count += 1
-        return self._count % self.config.checkpoint_every_n != 0
+        if self._count % self.config.checkpoint_every_n == 0:
+            self._began = next(ids)
+        return True
+
+
+# So few steps are run again as a whole.
+_FEW = 12
 
 
 class Full(Saving):
-    """Keeps nothing that can be computed again; halves of the way are kept while going back."""
+    """Keeps nothing that can be computed again; on the way back, halves of the way are kept."""
+
+    fills = False
 
     def drops(self, value: Value) -> bool:
         return True
 
-    def fills(self, saved: list[Value]) -> set[Value]:
-        kept, start = set(), 0
-        while len(saved) - start > 2:
-            start += (len(saved) - start) // 2
-            kept.add(saved[start])
-        return kept
-
-
-SAVING = {
-    CheckpointStrategy.Selective: Selective,
-    CheckpointStrategy.Block: Block,
-    CheckpointStrategy.Full: Full,
-}
-
-
-def check_config(what: str, config: Any) -> Any:
-    """The config, which must be one."""
-    if config is None or isinstance(config, CheckpointConfig):
-        return config
-    raise errors.DTypeError(
-        f"{what}: checkpoint is a {type(config).__name__}, expected a wf.CheckpointConfig"
-    )
-
-
-def saving_for(config: CheckpointConfig | None) -> Saving | None:
-    """What saves under a config, for one program; None if everything is kept."""
-    if config is None or config.strategy is CheckpointStrategy.None_:
-        return None
-    return SAVING[config.strategy](config)
+    def pauses(self, steps: int) -> Container[int]:
+        found, start = set(), 0
+        while steps - start > _FEW:
+            start += (steps - start) // 2
+            found.add(start)
+        return found

@@ -6,10 +6,10 @@ is filled by running steps again, kernels on arrays: never the user's code. Valu
 (parameters, batches, random draws, results of custom operations) cannot be computed again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 import numpy as np
@@ -30,16 +30,27 @@ class Step:
     keeps    whether it makes what the row's rule keeps, of the results and the arguments
     outputs  the values that it made, weakly: they own the step
     id       on the clock of nodes: steps with smaller ids were run later
-    flops    what it costs to run again
+    flops    operations that it takes, and `nbytes` that it reads and writes
     """
 
-    __slots__ = ("__weakref__", "flops", "id", "inputs", "keeps", "op", "origin", "outputs", "static")
+    __slots__ = (
+        "__weakref__",
+        "flops",
+        "id",
+        "inputs",
+        "keeps",
+        "nbytes",
+        "op",
+        "origin",
+        "outputs",
+        "static",
+    )
 
     def __init__(self, op: Op, inputs: tuple[Any, ...], static: Static, origin: Origin):
         self.op, self.inputs, self.static, self.origin = op, inputs, static, origin
         self.keeps = False
         self.id = next(ids)
-        self.flops = 0
+        self.flops = self.nbytes = 0
         self.outputs: tuple[Callable[[], Value | None], ...] = ()
 
     @property
@@ -142,12 +153,30 @@ def digest(array: Raw) -> bytes:
     return blake2b(np.ascontiguousarray(xp.to_numpy(array)).tobytes(), digest_size=16).digest()
 
 
+class Policy(Protocol):
+    """What is kept of the values that are computed again on the way to another.
+
+    fills  whether those that nodes save are kept
+    """
+
+    fills: bool
+
+    def pauses(self, steps: int) -> Container[int]:
+        """The steps, of so many, before which `pause` is called."""
+        ...
+
+    def pause(self, step: Step, arrays: list[Any]) -> None:
+        """Keep, if that is wanted, the arrays that this step and later ones are computed from."""
+        ...
+
+
 class Values:
     """The values of one program, by their arrays."""
 
     def __init__(self, verify: bool = False):
         self._by_array: dict[int, Value] = {}
         self._verify = verify
+        self.on_source: Callable[[Raw], None] | None = None  # told of arrays that no step made
         self.clock = 0
 
     def of(self, array: Any) -> Any:
@@ -158,6 +187,8 @@ class Values:
         value = self._by_array.get(id(array))
         if value is None or value.weak() is not array:
             value = Value(None, 0, BACKENDS[array.__class__].nbytes(array))
+            if self.on_source is not None:
+                self.on_source(array)
             if array.__class__.__weakrefoffset__:
                 self.bind(value, array)
             else:  # a NumPy scalar
@@ -230,36 +261,39 @@ class Values:
                 waiting += v.step.values
         return sorted(steps, key=_age), held
 
-    def compute(self, target: Value, fills: Callable[[list[Value]], set[Value]]) -> Any:
-        """The array of a value that is not there.
-
-        fills  chooses, of the saved values on the way, those that are kept again
-        """
+    def compute(self, target: Value, policy: "Policy") -> Any:
+        """The array of a value that is not there."""
         steps, held = self.missing(target)
         uses: dict[Value, int] = {}
         for step in steps:
             for v in step.values:
                 uses[v] = uses.get(v, 0) + 1
-        saved = [v for s in steps for v in _outputs(s) if _is_empty(v)]
-        wanted = fills(saved)
-        for step in steps:
-            for v in step.values:
-                _refuse_overwritten(v, held[v], step)
-            arrays = [held[i] if i.__class__ is Value else i for i in step.inputs]
-            for weak, array in zip(step.outputs, step.run(arrays), strict=True):
-                value = weak()
-                if value is not None and value.array is None:
-                    self._replace(value, array, step)
-                    if value in wanted:
-                        value.kept().array = array  # type: ignore[union-attr]
-                    if uses.get(value) or value is target:
-                        held[value] = array
-            arrays = array = None
+        saved = {v for s in steps for v in _outputs(s) if _is_empty(v)}
+        wanted = saved if policy.fills else set()
+        pauses = policy.pauses(len(steps))
+        for n, step in enumerate(steps):
+            if n in pauses:
+                policy.pause(step, [held[v] for v in held if uses.get(v) and v.step is not None])
+            self._run(step, held, wanted, lambda v: uses.get(v) or v is target)
             for v in step.values:
                 uses[v] -= 1
                 if not uses[v] and v is not target:
                     held.pop(v, None)
         return held[target]
+
+    def _run(self, step: Step, held: dict[Value, Any], wanted: set[Value], needs: Any) -> None:
+        """Run a step again: its results go to those that need them, and to what is kept."""
+        for v in step.values:
+            _refuse_overwritten(held[v], step)
+        arrays = [held[i] if i.__class__ is Value else i for i in step.inputs]
+        for weak, array in zip(step.outputs, step.run(arrays), strict=True):
+            value = weak()
+            if value is not None and value.array is None:
+                self._replace(value, array, step)
+                if value in wanted:
+                    value.kept().array = array  # type: ignore[union-attr]
+                if needs(value):
+                    held[value] = array
 
     def _replace(self, value: Value, array: Any, step: Step) -> None:
         """A value's array, computed again."""
@@ -288,6 +322,12 @@ def _is_empty(value: Value) -> bool:
     return kept is not None and kept.array is None
 
 
+def is_filled(value: Value) -> bool:
+    """Whether a node keeps a value's array."""
+    kept = value.kept()
+    return kept is not None and kept.array is not None
+
+
 def _is_overwritten(value: Value, step: Step) -> bool:
     """Whether an argument's memory was written to after the step read it."""
     if versions.latest >= step.id:
@@ -297,7 +337,7 @@ def _is_overwritten(value: Value, step: Step) -> bool:
     return when is not None and when < step.id
 
 
-def _refuse_overwritten(value: Value, array: Any, step: Step) -> None:
+def _refuse_overwritten(array: Any, step: Step) -> None:
     if versions.latest < step.id:
         when = versions.last_write(array)
         if when is not None and when < step.id:

@@ -18,7 +18,7 @@ from ...core.types import Array
 from ...core.value import HIGHER, TENSORS, wrap
 from ...ops.elementwise import where
 from ...ops.slicing import slice_
-from . import rules
+from . import limited, rules
 from .masks import BLANK, Masked, join_mask, masked_pull, pull_where
 from .paths import Vertex, freed_error, nodes_reaching
 from .rules import Patch, Picked, zero_cotangent
@@ -93,6 +93,13 @@ def sweep(
     """
     if not seeds:
         return {}
+    if not limited.alive:
+        return _sweep(seeds, record, retain, useful, goals, on_node, beyond)
+    with limited.around_sweep(seeds):
+        return _sweep(seeds, record, retain, useful, goals, on_node, beyond)
+
+
+def _sweep(seeds, record: bool, retain: bool, useful, goals, on_node, beyond) -> dict[Any, Array]:
     first = next(iter(seeds.values()))
     xp = BACKENDS[(first._data if record else first).__class__]
     if not record and current.get().autocast is None:

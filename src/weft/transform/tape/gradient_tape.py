@@ -13,7 +13,7 @@ from ...core.node import Leaf, Node, Severed
 from ...core.origin import Origin, line_of, origin
 from ...core.settings import current, exactly, override_settings
 from ...core.value import TENSORS, wrap
-from ..checkpoint.strategies import check_config, saving_for
+from ..checkpoint.choose import check_config, saving_for
 from ..jacobian.scheduling import SchedulerConfig
 from ..modes.backward import seed_for, visit
 from ..modes.paths import nodes_reaching, not_recorded_error
@@ -70,6 +70,7 @@ class GradientTape:
         self._amp = amp
         self._determinism = _at_work(deterministic)
         self._determined: Any = None
+        self._limited: Any = None
         self._checkpoint = check_config("GradientTape", checkpoint)
         self.overflowed = False
         self._consumed_at: Origin | None = None
@@ -153,7 +154,10 @@ class GradientTape:
         around = current.get()
         amp = self._amp
         cast = amp.autocast if amp is not None and amp.enabled else around.autocast
-        saving = saving_for(self._checkpoint) or around.saving
+        saving = saving_for(self._checkpoint)
+        self._limited = nullcontext() if saving is None else saving.block()
+        self._limited.__enter__()
+        saving = saving or around.saving
         self._block = override_settings(tapes=(*around.tapes, self), autocast=cast, saving=saving)
         self._block.__enter__()
         return self
@@ -161,6 +165,7 @@ class GradientTape:
     def __exit__(self, *exc: Any) -> None:
         block, self._block = self._block, None
         block.__exit__(*exc)
+        self._limited.__exit__(*exc)
         self._determined.__exit__(*exc)
         self._unwatch()
 

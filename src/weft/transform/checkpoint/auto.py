@@ -1,0 +1,299 @@
+"""The strategy Auto in eager mode: a budget of bytes that is kept.
+
+The allocator of NumPy's arrays keeps the limit: an allocation that would pass it asks for room, and
+saved values are dropped until it fits, those first that are cheap to compute again, large, and
+unused for long. So everything counts: temporaries, gradients, what computing again needs.
+
+If nothing is left to drop, the budget is too small. The step is then run to its end with all that
+can be dropped dropped, which shows the smallest budget that works; then it is refused, before
+gradients are handed out, and random streams and what was written in place are put back.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import ceil
+from sys import getrefcount
+from threading import get_ident
+from typing import Any
+from weakref import ref
+
+from ... import errors
+from ...arrays.random import get_state, set_state
+from ...core.backends import BACKENDS
+from ...core.checkpointing import CheckpointConfig
+from ...core.types import Raw
+from ...core.value import GROUND
+from ..modes import limited
+from .strategies import Saving
+from .values import Kept, Step, Value
+
+MIB = 1 << 20
+# Seconds of an operation and of a byte, for comparing costs: products against the rest.
+_FLOP, _BYTE = 1e-11, 4e-10
+# After this many uses of values the order in which they are dropped is made anew.
+_RANKED = 32
+
+
+class Limit:
+    """What Auto needs of an allocator: `weft._assemble` installs one that is native."""
+
+    def __init__(self, make: Callable[[], Any], is_counted: Callable[[Raw], bool]):
+        self.make, self.is_counted = make, is_counted
+
+
+allocator: list[Limit] = []
+
+
+class Auto(Saving):
+    """Keeps as much as a budget allows."""
+
+    def __init__(self, config: CheckpointConfig):
+        super().__init__(config)
+        self.values.on_source = self._charge
+        self.budget = int((config.memory_budget_mb or 0) * MIB)
+        self._kept: dict[int, ref[Kept]] = {}
+        self._outside: dict[int, Any] = {}  # memory from before, by owner
+        self._fixed = 0  # its bytes
+        self._counters: list[Any] = []
+        self._ranking: list[list[Kept]] = []
+        self._ranked = -_RANKED
+        self._thread = get_ident()
+        self._needed = 0  # bytes at the worst moment, once the budget was found too small
+        self._squeezing = False
+        self._undo: list[tuple[Any, Any, Any]] = []
+        self._streams: Any = None
+        self._depth = 0
+        limited.alive.add(self)
+
+    # -- blocks ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """A block whose allocations count and are limited."""
+        if get_ident() != self._thread or self._depth:
+            yield
+            return
+        if self._streams is None:
+            self._streams = get_state()
+            self._count_tensors()
+        counter = self._start()
+        self._depth += 1
+        try:
+            yield
+        except Exception as e:
+            if self._squeezing:
+                raise self.refusal() from e
+            raise
+        finally:
+            self._depth -= 1
+            counter.stop()
+
+    def _start(self) -> Any:
+        """Count: by the counter of the last block if it fits in here, else by a new one."""
+        if self._counters:
+            try:
+                self._counters[-1].start()
+                self._set_limit()
+                return self._counters[-1]
+            except errors.ArgumentError:
+                self._counters[-1].limit(None)
+        self._counters.append(allocator[0].make())
+        self._counters[-1].start()
+        self._set_limit()
+        return self._counters[-1]
+
+    @property
+    def live(self) -> int:
+        """The bytes that count now."""
+        return self._fixed + sum(c.live for c in self._counters)
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that counted at once, in the last block."""
+        rest = sum(c.live for c in self._counters[:-1])
+        return self._fixed + rest + (self._counters[-1].peak if self._counters else 0)
+
+    def _set_limit(self) -> None:
+        if not self._squeezing:
+            others = self._fixed + sum(c.live for c in self._counters[:-1])
+            self._counters[-1].limit(max(0, self.budget - others), self._make_room)
+
+    @contextmanager
+    def around_sweep(self) -> Iterator[None]:
+        with self.block():
+            yield
+            if self._squeezing:
+                raise self.refusal()
+
+    # -- what counts -----------------------------------------------------------------------------
+
+    def _charge(self, array: Raw) -> None:
+        """Count memory that was there before: parameters, batches."""
+        xp = BACKENDS[array.__class__]
+        owner = xp.owning(array)
+        if owner is None or id(owner) in self._outside or allocator[0].is_counted(owner):
+            return
+        nbytes = owner.nbytes
+
+        def forget(_, key=id(owner)):
+            self._outside.pop(key, None)
+            self._fixed -= nbytes
+
+        self._outside[id(owner)] = ref(owner, forget)
+        self._fixed += nbytes
+        if self._counters and not self._squeezing:
+            self._set_limit()
+            if self.live > self.budget:
+                self._make_room(0)
+                if self.live > self.budget:
+                    self._squeeze()
+
+    def _count_tensors(self) -> None:
+        """Count the memory of all live tensors: parameters, gradients, moments, data."""
+        for x in [x for x in gc.get_objects() if x.__class__ in GROUND]:
+            raw = getattr(x, "_data", None)
+            if raw.__class__ in BACKENDS:
+                self._charge(raw)
+
+    def drops(self, value: Value) -> bool:
+        kept = value.kept()
+        assert kept is not None
+        self._kept[id(kept)] = ref(kept, lambda _, key=id(kept): self._kept.pop(key, None))
+        return False
+
+    def before_write(self, x: Any) -> None:
+        """Copy what is overwritten in place, so that a refused step can put it back."""
+        raw = x._data
+        if raw.__class__ in BACKENDS and all(x is not known for known, _, _ in self._undo):
+            xp = BACKENDS[raw.__class__]
+            # Frozen memory is not written to: the tensor gets other memory.
+            self._undo.append((x, raw, None if xp.is_frozen(raw) else xp.copy(raw)))
+
+    # -- dropping --------------------------------------------------------------------------------
+
+    def _make_room(self, size: int) -> bool:
+        """Drop saved values until `size` more bytes fit; the allocator calls this."""
+        counter = self._counters[-1]
+        if self._squeezing:
+            self._drop_all()
+            need = self.live + size
+            self._needed = max(self._needed, need)
+            counter.limit(counter.live + size, self._make_room)
+            return True
+        while self.live + size > self.budget:
+            if not self._drop_one():
+                self._squeeze()
+                return self._make_room(size)
+        self._set_limit()  # what counts from before may have been freed
+        return True
+
+    def _squeeze(self) -> None:
+        """Find the smallest budget: from now on everything is dropped as soon as possible."""
+        self._squeezing = True
+        self._counters[-1].limit(0, self._make_room)
+
+    def _drop_all(self) -> None:
+        for weak in list(self._kept.values()):
+            kept = weak()
+            if kept is not None and kept.array is not None and self.values.firm(kept.value):
+                kept.array = None
+
+    def _drop_one(self) -> bool:
+        """Drop the memory that is cheapest to lose; False if dropping none frees any."""
+        fresh = self.values.clock - self._ranked >= _RANKED
+        while True:
+            if fresh:
+                self._ranking, self._ranked = self._rank(), self.values.clock
+            while self._ranking:
+                group = [k for k in self._ranking.pop() if k.array is not None]
+                if group and _frees(group) and all([self.values.firm(k.value) for k in group]):
+                    for kept in group:
+                        kept.array = None
+                    return True
+            if fresh:
+                return False
+            fresh = True
+
+    def _rank(self) -> list[list[Kept]]:
+        """What is kept, by piece of memory, the cheapest to lose last."""
+        groups: dict[int, list[Kept]] = {}
+        for weak in self._kept.values():
+            kept = weak()
+            if kept is not None and kept.array is not None:
+                base = kept.array.base
+                groups.setdefault(id(kept.array if base is None else base), []).append(kept)
+        costs: dict[Step, float] = {}
+        clock = self.values.clock
+        scored = []
+        for n, group in enumerate(groups.values()):
+            cost = sum([self._cost(k.value.step, costs) for k in group])
+            nbytes = max([k.value.nbytes for k in group])
+            stale = clock - max([k.value.touched for k in group]) + 1
+            scored.append((cost / (nbytes * stale), -n, group))
+        scored.sort(reverse=True)
+        return [group for _, _, group in scored]
+
+    def _cost(self, step: Any, costs: dict[Step, float]) -> float:
+        """The seconds to compute a step's values again, with what is missing for it."""
+        waiting = [step]
+        while waiting:
+            s = waiting[-1]
+            if s in costs:
+                waiting.pop()
+                continue
+            missing = [v.step for v in s.values if v.step is not None and v.array is None]
+            todo = [m for m in missing if m not in costs]
+            if todo:
+                waiting += todo
+                continue
+            costs[s] = s.flops * _FLOP + s.nbytes * _BYTE + sum(costs[m] for m in missing)
+            waiting.pop()
+        return costs[step]
+
+    # -- refusing --------------------------------------------------------------------------------
+
+    def refusal(self) -> errors.BudgetExceeded:
+        """The error for a budget that is too small; what the step changed is put back."""
+        for x, raw, before in reversed(self._undo):
+            x._data = raw
+            if before is not None:
+                raw[...] = before
+        self._undo.clear()
+        set_state(self._streams)
+        least = ceil(self._needed / MIB * 100) / 100
+        return errors.BudgetExceeded(
+            f"a budget of {self.budget / MIB:g} MiB is too small: {self._fixed / MIB:.4g} MiB are "
+            f"taken by what was there before (parameters, data), and the step needs "
+            f"{(self._needed - self._fixed) / MIB:.4g} MiB beside that at its worst moment, with "
+            f"everything dropped that can be computed again; memory_budget_mb={least:g} works"
+        )
+
+
+def _frees(group: list[Kept]) -> bool:
+    """Whether dropping what is kept of one piece of memory frees it: nobody else holds it."""
+    views: dict[int, int] = {}
+    for kept in group:
+        base = kept.array.base
+        if base is not None:
+            views[id(base)] = views.get(id(base), 0) + 1
+    for kept in group:
+        array = kept.array
+        if _holders(array) != _ALONE + views.pop(id(array), 0):
+            return False
+    base = group[0].array.base
+    return not views or (base is not None and _holders(base) == _ALONE + views[id(base)] - 1)
+
+
+def _holders(x: Any) -> int:
+    return getrefcount(x)
+
+
+def _alone() -> int:
+    """What `_holders` says of an array that only a Kept holds, asked as `_frees` asks."""
+    kept = Kept(None, object())  # type: ignore[arg-type]
+    array = kept.array
+    return _holders(array)
+
+
+_ALONE = _alone()

@@ -1,0 +1,31 @@
+"""From a config to what saves under it."""
+
+from typing import Any
+
+from ... import errors
+from ...core.checkpointing import CheckpointConfig, CheckpointStrategy
+from .auto import Auto
+from .strategies import Block, Full, Saving, Selective
+
+SAVING: dict[Any, type[Saving]] = {
+    CheckpointStrategy.Selective: Selective,
+    CheckpointStrategy.Block: Block,
+    CheckpointStrategy.Full: Full,
+    CheckpointStrategy.Auto: Auto,
+}
+
+
+def check_config(what: str, config: Any) -> Any:
+    """The config, which must be one."""
+    if config is None or isinstance(config, CheckpointConfig):
+        return config
+    raise errors.DTypeError(
+        f"{what}: checkpoint is a {type(config).__name__}, expected a wf.CheckpointConfig"
+    )
+
+
+def saving_for(config: CheckpointConfig | None) -> Saving | None:
+    """What saves under a config, for one program; None if everything is kept."""
+    if config is None or config.strategy is CheckpointStrategy.None_:
+        return None
+    return SAVING[config.strategy](config)
