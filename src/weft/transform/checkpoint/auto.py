@@ -22,10 +22,11 @@ from ... import errors
 from ...arrays.random import get_state, set_state
 from ...core.backends import BACKENDS
 from ...core.checkpointing import CheckpointConfig
+from ...core.node import Node, NodeExtra
 from ...core.types import Raw
 from ...core.value import GROUND
 from ..modes import limited
-from .strategies import Saving
+from .strategies import LEAST, Saving
 from .values import Kept, Step, Value
 
 MIB = 1 << 20
@@ -45,6 +46,16 @@ class Limit:
 allocator: list[Limit] = []
 
 
+class _Saved(tuple):
+    """What a node saves, with values that it read and does not need itself.
+
+    `bridges` are kept while there is room, so that others can be computed from them. They are
+    freed with the node's values.
+    """
+
+    bridges: list[Kept]
+
+
 class Auto(Saving):
     """Keeps as much as a budget allows."""
 
@@ -56,7 +67,7 @@ class Auto(Saving):
         self._outside: dict[int, Any] = {}  # memory from before, by owner
         self._fixed = 0  # its bytes
         self._counters: list[Any] = []
-        self._ranking: list[list[Kept]] = []
+        self._ranking: list[list[ref[Kept]]] = []  # weakly: nodes own what they save
         self._ranked = -_RANKED
         self._thread = get_ident()
         self._needed = 0  # bytes at the worst moment, once the budget was found too small
@@ -156,6 +167,25 @@ class Auto(Saving):
             if raw.__class__ in BACKENDS:
                 self._charge(raw)
 
+    def save(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
+        super().save(node, y, raws, static)
+        if node.extra is None or node.extra.unpack is None:
+            node.extra = node.extra or NodeExtra()
+            node.extra.unpack = self.unpack  # a sweep finds the budget by it
+        bridges = []
+        for raw in raws:
+            value = self.values.of(raw)
+            if value.__class__ is Value and value.step is not None and value.nbytes >= LEAST:
+                kept = value.kept()
+                if kept is None:
+                    kept = Kept(value, raw)
+                    value.kept = ref(kept)
+                    self.drops(value)
+                bridges.append(kept)
+        if bridges:
+            node.saved = _Saved(node.saved or ())
+            node.saved.bridges = bridges
+
     def drops(self, value: Value) -> bool:
         kept = value.kept()
         assert kept is not None
@@ -206,7 +236,9 @@ class Auto(Saving):
             if fresh:
                 self._ranking, self._ranked = self._rank(), self.values.clock
             while self._ranking:
-                group = [k for k in self._ranking.pop() if k.array is not None]
+                found = [weak() for weak in self._ranking.pop()]
+                group = [k for k in found if k is not None and k.array is not None]
+                found.clear()
                 if group and _frees(group) and all([self.values.firm(k.value) for k in group]):
                     for kept in group:
                         kept.array = None
@@ -215,7 +247,7 @@ class Auto(Saving):
                 return False
             fresh = True
 
-    def _rank(self) -> list[list[Kept]]:
+    def _rank(self) -> list[list[ref[Kept]]]:
         """What is kept, by piece of memory, the cheapest to lose last."""
         groups: dict[int, list[Kept]] = {}
         for weak in self._kept.values():
@@ -230,7 +262,7 @@ class Auto(Saving):
             cost = sum([self._cost(k.value.step, costs) for k in group])
             nbytes = max([k.value.nbytes for k in group])
             stale = clock - max([k.value.touched for k in group]) + 1
-            scored.append((cost / (nbytes * stale), -n, group))
+            scored.append((cost / (nbytes * stale), -n, [ref(k) for k in group]))
         scored.sort(reverse=True)
         return [group for _, _, group in scored]
 

@@ -47,9 +47,9 @@ class Saving:
             values.made(step, outs)
             if getattr(op.rule, "keep", None) is not None:
                 self._note_kept(step, node, outs)
-        saved = node.saved
-        node.saved = self._pack(saved)
-        if node.saved is not saved:
+        saved = self._pack(node.saved)
+        if saved is not node.saved:
+            node.saved = saved
             node.extra = node.extra or NodeExtra()
             node.extra.unpack = self.unpack
 
