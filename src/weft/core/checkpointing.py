@@ -82,6 +82,6 @@ class CheckpointConfig:
             )
         if (self.strategy is CheckpointStrategy.Auto) != (budget is not None):
             raise errors.ArgumentError(
-                f"CheckpointConfig: strategy {self.strategy.name} with memory_budget_mb={budget!r}; "
-                "Auto needs a budget, and only Auto has one"
+                f"CheckpointConfig: strategy {self.strategy.name} with "
+                f"memory_budget_mb={budget!r}; Auto needs a budget, and only Auto has one"
             )

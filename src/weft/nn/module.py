@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 from .. import errors
 from ..arrays.make import zeros_like
 from ..core import dtypes
+from ..transform.checkpoint.choose import check_config, checkpointing
 from ..transform.modes.backward import HookHandle
 from . import tree
 from .compiled import compile_module
@@ -20,6 +21,7 @@ from .state import LoadedKeys, load
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..arrays.types import ArrayLike, Device, DTypeLike
+    from ..core.checkpointing import CheckpointConfig
 
     P = ParamSpec("P")
     Result = TypeVar("Result", covariant=True)
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
         def forward(self, *args: P.args, **kwargs: P.kwargs) -> Result: ...
         def not_begun(self, what: str) -> errors.ModuleError: ...
-        def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+        def _call_around(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
 
 Hook = tuple[Callable[..., Any], bool]  # a function, and whether it gets the keywords too
@@ -85,9 +87,38 @@ class Module(Registry):
             raise errors.ModuleError(
                 f"{type(self).__name__} has no forward; define `def forward(self, x): …` in it"
             )
-        if own["_forward_hooks"] or own["_forward_pre_hooks"]:
-            return self._call_with_hooks(args, kwargs)
+        if own["_forward_hooks"] or own["_forward_pre_hooks"] or "_checkpointed" in own:
+            return self._call_around(args, kwargs)
         return forward(*args, **kwargs)
+
+    def _call_around(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call with hooks, under a checkpoint strategy."""
+        with checkpointing(self.__dict__.get("_checkpointed")):
+            return self._call_with_hooks(args, kwargs)
+
+    def checkpoint(self, config: CheckpointConfig | None) -> Self:
+        """Keep only some of what calls save for the backward pass, and compute the rest again.
+
+        config  a `CheckpointConfig`; None: keep everything
+
+        Returns the module. In a compiled function the config of `wf.compile` is at work instead.
+
+        >>> import weft as wf
+        >>> model = wf.nn.Sequential(wf.nn.Linear(8, 64), wf.nn.GELU(), wf.nn.Linear(64, 1))
+        >>> x = wf.ones((100, 8))
+        >>> kept = model(x)
+        >>> before = wf.memory_stats().bytes
+        >>> del kept
+        >>> model = model.checkpoint(wf.CheckpointConfig(strategy="full"))
+        >>> kept = model(x)
+        >>> wf.memory_stats().bytes < before
+        True
+        """
+        own = self.__dict__
+        own.pop("_checkpointed", None)
+        if check_config(f"{type(self).__name__}.checkpoint", config) is not None:
+            own["_checkpointed"] = config
+        return self
 
     def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for hook, with_kwargs in list(self._forward_pre_hooks.values()):

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from .. import errors
 from ..arrays.inplace import copy_
 from ..optim import EMA, clip_grad_value, clip_grads_with_norm, global_norm
+from ..transform.checkpoint.choose import checkpointing
 from ..transform.modes.backward import no_grad
 from .objective import Means, Objective
 from .precision import Precision
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
+    from ..core.checkpointing import CheckpointConfig
     from ..nn.module import Module
     from ..optim.groups import AnyOptimizer
 
@@ -65,6 +67,7 @@ class Stepper:
     precision: Precision
     clip: Clip
     ema: EMA | None
+    checkpoint: "CheckpointConfig | None" = None
 
     def take(self, batches: list[Any], lr: float | None) -> Outcome:
         """A step on the batches as if they were one, with this learning rate if one is given.
@@ -97,13 +100,14 @@ class Stepper:
 
     def _add_gradient(self, batch, share: float, means: Means) -> float:
         """Add a batch's part to the gradients, if its loss is finite; returns the loss."""
-        with self.precision.autocast():
-            loss, metrics = self.objective(self.model, batch)
-        value = loss.item()
-        means.add({"loss": value, **metrics}, share)
-        if isfinite(value):
-            self.precision.scale_loss(loss if share == 1 else loss * share).backward()
-        return value
+        with checkpointing(self.checkpoint):
+            with self.precision.autocast():
+                loss, metrics = self.objective(self.model, batch)
+            value = loss.item()
+            means.add({"loss": value, **metrics}, share)
+            if isfinite(value):
+                self.precision.scale_loss(loss if share == 1 else loss * share).backward()
+            return value
 
     def _norm(self, pairs: Pairs) -> float:
         return self.precision.norm(self.optimizer, pairs)

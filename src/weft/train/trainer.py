@@ -17,6 +17,7 @@ from ..backend.device import canonical_device
 from ..io import locked, save_checkpoint
 from ..io.durable import make_directories
 from ..optim import EMA
+from ..transform.checkpoint.choose import check_config
 from ..transform.modes.backward import enable_grad, no_grad
 from . import arguments, state
 from .callbacks import Callback, Callbacks
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from ..amp import AmpConfig, GradScaler, PrecisionMode
     from ..arrays.types import Device, DTypeLike
+    from ..core.checkpointing import CheckpointConfig
     from ..nn.module import Module
     from ..optim.groups import AnyOptimizer
     from .arguments import Schedule
@@ -59,6 +61,8 @@ class Trainer:
     clip_value  the largest absolute value of each element of the gradients
     compile     whether steps and evaluations run as compiled programs (see `wf.compile`); the
                 model, the loss and the metrics must not look at values then
+    checkpoint  a `wf.CheckpointConfig`: what steps keep for the backward pass, and what they
+                compute again; or a budget of bytes for them
     device      where the model is moved to; batches go to the device of the model's parameters in
                 any case, if they are on one
     ema         the decay of averages of the parameters, or an `EMA`; validation uses the averages
@@ -102,6 +106,7 @@ class Trainer:
         clip_norm: float | None = None,
         clip_value: float | None = None,
         compile: bool = False,
+        checkpoint: CheckpointConfig | None = None,
         device: Device | None = None,
         ema: float | EMA | None = None,
         count: Callable[[Any], float] | None = None,
@@ -143,6 +148,7 @@ class Trainer:
         self.idle: str | None = None  # why the last call of fit() did nothing
         self.total_steps: int | None = None
         self.compile = compile
+        self.checkpoint: CheckpointConfig | None = check_config("Trainer", checkpoint)
         self._precision = Precision(precision, scaler)
         self._clip = Clip(clip_norm, clip_value)
         shown = progress_for(progress, arguments.at_least_one("log_every", log_every))
@@ -322,6 +328,7 @@ class Trainer:
             self._precision,
             self._clip,
             self.own_ema,
+            self.checkpoint,
         )
         self.idle = plan.nothing_to_do(self.step, self.epoch, self.stopped)
         if self.idle is not None and not resumed:

@@ -12,6 +12,7 @@ gradients are handed out, and random streams and what was written in place are p
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from math import ceil
 from sys import getrefcount
 from threading import get_ident
@@ -145,20 +146,18 @@ class Auto(Saving):
         owner = xp.owning(array)
         if owner is None or id(owner) in self._outside or allocator[0].is_counted(owner):
             return
-        nbytes = owner.nbytes
-
-        def forget(_, key=id(owner)):
-            self._outside.pop(key, None)
-            self._fixed -= nbytes
-
-        self._outside[id(owner)] = ref(owner, forget)
-        self._fixed += nbytes
+        self._outside[id(owner)] = ref(owner, partial(self._forget, id(owner), owner.nbytes))
+        self._fixed += owner.nbytes
         if self._counters and not self._squeezing:
             self._set_limit()
             if self.live > self.budget:
                 self._make_room(0)
                 if self.live > self.budget:
                     self._squeeze()
+
+    def _forget(self, key: int, nbytes: int, _: Any) -> None:
+        self._outside.pop(key, None)
+        self._fixed -= nbytes
 
     def _count_tensors(self) -> None:
         """Count the memory of all live tensors: parameters, gradients, moments, data."""
@@ -189,7 +188,7 @@ class Auto(Saving):
     def drops(self, value: Value) -> bool:
         kept = value.kept()
         assert kept is not None
-        self._kept[id(kept)] = ref(kept, lambda _, key=id(kept): self._kept.pop(key, None))
+        self._kept[id(kept)] = ref(kept, partial(self._kept.pop, id(kept)))
         return False
 
     def before_write(self, x: Any) -> None:

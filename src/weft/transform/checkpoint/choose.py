@@ -1,9 +1,12 @@
 """From a config to what saves under it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ... import errors
 from ...core.checkpointing import CheckpointConfig, CheckpointStrategy
+from ...core.settings import current, override_settings
 from .auto import Auto
 from .strategies import Block, Full, Saving, Selective
 
@@ -29,3 +32,18 @@ def saving_for(config: CheckpointConfig | None) -> Saving | None:
     if config is None or config.strategy is CheckpointStrategy.None_:
         return None
     return SAVING[config.strategy](config)
+
+
+@contextmanager
+def checkpointing(config: CheckpointConfig | None) -> Iterator[None]:
+    """A block that is recorded under a config.
+
+    In a function that is being compiled it does nothing: there `wf.compile` has the config.
+    """
+    settings = current.get()
+    saving = saving_for(config) if settings.grad and settings.staging is None else None
+    if saving is None:
+        yield
+        return
+    with saving.block(), override_settings(saving=saving):
+        yield

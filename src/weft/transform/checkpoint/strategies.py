@@ -131,7 +131,7 @@ class Selective(Saving):
         return self._cost(value.step) < self.config.min_compute_cost * elements
 
     def _cost(self, step: Any) -> int:
-        """The operations that compute a step's values from sources and from values that are kept."""
+        """The operations that compute a step's values from sources and from what is kept."""
         waiting = [step]
         while waiting:
             s = waiting[-1]

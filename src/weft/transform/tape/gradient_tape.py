@@ -1,6 +1,6 @@
 """GradientTape: gradients of chosen targets with respect to chosen sources."""
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -13,7 +13,7 @@ from ...core.node import Leaf, Node, Severed
 from ...core.origin import Origin, line_of, origin
 from ...core.settings import current, exactly, override_settings
 from ...core.value import TENSORS, wrap
-from ..checkpoint.choose import check_config, saving_for
+from ..checkpoint.choose import check_config, checkpointing
 from ..jacobian.scheduling import SchedulerConfig
 from ..modes.backward import seed_for, visit
 from ..modes.paths import nodes_reaching, not_recorded_error
@@ -70,7 +70,6 @@ class GradientTape:
         self._amp = amp
         self._determinism = _at_work(deterministic)
         self._determined: Any = None
-        self._limited: Any = None
         self._checkpoint = check_config("GradientTape", checkpoint)
         self.overflowed = False
         self._consumed_at: Origin | None = None
@@ -154,18 +153,14 @@ class GradientTape:
         around = current.get()
         amp = self._amp
         cast = amp.autocast if amp is not None and amp.enabled else around.autocast
-        saving = saving_for(self._checkpoint)
-        self._limited = nullcontext() if saving is None else saving.block()
-        self._limited.__enter__()
-        saving = saving or around.saving
-        self._block = override_settings(tapes=(*around.tapes, self), autocast=cast, saving=saving)
-        self._block.__enter__()
+        self._block = ExitStack()
+        self._block.enter_context(override_settings(tapes=(*around.tapes, self), autocast=cast))
+        self._block.enter_context(checkpointing(self._checkpoint))
         return self
 
     def __exit__(self, *exc: Any) -> None:
         block, self._block = self._block, None
         block.__exit__(*exc)
-        self._limited.__exit__(*exc)
         self._determined.__exit__(*exc)
         self._unwatch()
 
@@ -358,7 +353,9 @@ class GradientTape:
         )
         if record:
             return [reached.get(n) for n in goals]
-        return _detach([reached.get(n) for n in goals], leaves | wanted)
+        found = [reached.get(n) for n in goals]
+        reached.clear()
+        return _detach(found, leaves | wanted)
 
     def _records(self, leaves) -> bool:
         """Whether an enclosing derivative or another tape may differentiate the gradient."""
@@ -480,7 +477,9 @@ def _severed_mark(of) -> Severed:
 def _detach(raws, of) -> list:
     """Tensors in memory of their own, marked as gradients by `of` without a graph."""
     mark = _severed_mark(of)
-    return [None if r is None else wrap(BACKENDS[type(r)].copy(r), mark) for r in raws]
+    for i, r in enumerate(raws):  # in the list itself: so no more than one is there twice
+        raws[i] = None if r is None else wrap(BACKENDS[type(r)].copy(r), mark)
+    return raws
 
 
 def _zeros(source):
