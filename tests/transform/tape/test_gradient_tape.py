@@ -140,8 +140,8 @@ def test_bad_arguments():
     x = tape.watch(wf.tensor([1.0]))
     with pytest.raises(errors.ArgumentError, match="1 output_gradients for 2 targets"):
         tape.gradient([x, x], x, output_gradients=[x])
-    with pytest.raises(TypeError, match="checkpoint"):
-        wf.GradientTape(checkpoint=None)
+    with pytest.raises(errors.DTypeError, match="CheckpointConfig"):
+        wf.GradientTape(checkpoint="full")
 
 
 def test_many_tapes_in_many_threads_equal_the_serial_result():
