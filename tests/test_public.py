@@ -17,7 +17,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTI
 MODULES = """
     weft weft.amp weft.errors weft.fft weft.gradient_clipping weft.implicit weft.io weft.linalg
     weft.nn weft.nn.functional weft.nn.init weft.optim weft.optim.gradient_clipping
-    weft.optim.schedulers weft.optimize weft.random weft.special weft.train
+    weft.optim.schedulers weft.optimize weft.profile weft.random weft.special weft.train
 """.split()
 FOLDERS = "arrays backend compiler core graph ops transform".split()
 CONSTANTS = (float, type(None), np.dtype, wf.random.Generator)

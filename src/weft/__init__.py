@@ -57,6 +57,7 @@ if _TYPE_CHECKING:
         nn,
         optim,
         optimize,
+        profile,
         train,
     )
     from .amp import AmpConfig, PrecisionMode
@@ -110,6 +111,7 @@ _LATER = {
         "nn",
         "optim",
         "optimize",
+        "profile",
         "train",
     ),
     "amp": ("AmpConfig", "PrecisionMode"),

@@ -20,6 +20,7 @@ from . import linalg as linalg
 from . import nn as nn
 from . import optim as optim
 from . import optimize as optimize
+from . import profile as profile
 from . import random as random
 from . import special as special
 from . import train as train
@@ -1313,6 +1314,7 @@ __all__ = [
     "positive",
     "pow",
     "prod",
+    "profile",
     "put",
     "put_along_axis",
     "quantile",
