@@ -43,14 +43,17 @@ def settings() -> tuple:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
         *(cudnn.deterministic, cudnn.benchmark, torch.get_num_threads()),
-        *(blas.counts(name)[0]() for name in ("numpy", "scipy")),
+        *(blas.thread_count_functions(name)[0]() for name in ("numpy", "scipy")),
     )
 
 
 @pytest.fixture(params=[1, 2])
 def blas_threads(request):
     """BLAS given one thread, then two; the machine may have fewer cores, which changes nothing."""
-    told = [(blas.counts(name), blas.counts(name)[0]()) for name in ("numpy", "scipy")]
+    told = [
+        (blas.thread_count_functions(name), blas.thread_count_functions(name)[0]())
+        for name in ("numpy", "scipy")
+    ]
     for (_, tell), _ in told:
         tell(request.param)
     yield request.param
@@ -381,9 +384,13 @@ PINNED: dict = {}
 def test_products_do_not_depend_on_the_threads(sizes, dtype, blas_threads):
     with wf.deterministic():
         a, b = matrices(*sizes, dtype)
-        assert blas.counts("numpy")[0]() == blas.counts("scipy")[0]() == 1
+        assert (
+            blas.thread_count_functions("numpy")[0]()
+            == blas.thread_count_functions("scipy")[0]()
+            == 1
+        )
         same_as_with_other_threads((sizes, dtype), [a @ b])
-    assert blas.counts("numpy")[0]() == blas_threads
+    assert blas.thread_count_functions("numpy")[0]() == blas_threads
 
 
 def test_linear_algebra_does_not_depend_on_the_threads(blas_threads):
@@ -444,7 +451,7 @@ def same_as_with_other_threads(what, tensors) -> None:
 
 
 def test_a_blas_that_cannot_be_pinned(monkeypatch):
-    monkeypatch.setattr(reproducible.blas, "counts", lambda package: None)
+    monkeypatch.setattr(reproducible.blas, "thread_count_functions", lambda package: None)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     with pytest.raises(errors.NotDeterministic, match=r"matmul: NumPy's BLAS \(scipy-openblas\)"):
         wf.deterministic()

@@ -2,7 +2,7 @@
 
 Run: python tools/imports.py [--write]
 
-Every folder stands on a line behind all that it imports; a circle is an error. Imports inside of
+Every folder stands on a line after all that it imports; a circle is an error. Imports inside of
 functions count, those for type checkers do not. With --write the lines go into ARCHITECTURE.md.
 """
 
@@ -74,7 +74,7 @@ def edges() -> dict[str, set[str]]:
 
 
 def ordered(found: dict[str, set[str]]) -> list[str]:
-    """The folders, each behind all that it imports; an error names a circle."""
+    """The folders, each after all that it imports; an error names a circle."""
     done: list[str] = []
     waiting = dict(sorted(found.items()))
     while waiting:

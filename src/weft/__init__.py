@@ -14,6 +14,7 @@ from . import _assemble, backend, errors
 from .arrays.parameter import Parameter, ParameterDict
 from .arrays.spellings import module_attribute as _module_attribute
 from .arrays.tensor import Tensor, TrackedTensor
+from .core.checkpointing import CheckpointConfig, CheckpointStrategy
 from .core.dtypes import (
     bfloat16,
     complex64,

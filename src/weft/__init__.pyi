@@ -869,9 +869,9 @@ def right_shift(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> 
 def rint(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
     """The nearest integer, halves to the even one; its derivative is 0."""
 
-def roll(
-    x: ArrayLike, /, shift: int | tuple[int, ...] | list[int], *, axis: Axes = None
-) -> Tensor: ...
+def roll(x: ArrayLike, /, shift: int | tuple[int, ...] | list[int], *, axis: Axes = None) -> Tensor:
+    """x shifted circularly: out[(i + shift) mod n] = x[i]."""
+
 def round(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
     """The nearest integer, halves to the even one; its derivative is 0."""
 

@@ -69,7 +69,7 @@ def test_what_makes_no_sense():
     x = wf.tensor([1.0, 2.0])
     with pytest.raises(errors.ArgumentError, match=r"mode 'round'.*linear_ramp"):
         wf.pad(x, 1, "round")
-    with pytest.raises(errors.ArgumentError, match="reflect_type 'strange'"):
+    with pytest.raises(errors.ArgumentError, match="reflect_type='strange'"):
         wf.pad(x, 1, "reflect", reflect_type="strange")
     with pytest.raises(errors.ArgumentError, match="constant_values"):
         wf.pad(x, 1, constant_values=(1.0, 2.0, 3.0))

@@ -120,7 +120,9 @@ def test_a_checkpoint_by_its_own_path(tmp_path):
 
 def test_a_checkpoint_under_another_step(tmp_path):
     shutil.move(save(tmp_path, 5), tmp_path / "step-00000006")
-    with pytest.raises(errors.CheckpointError, match="of step 5, in the directory step-00000006"):
+    with pytest.raises(
+        errors.CheckpointError, match="of step 5, but its directory is named step-00000006"
+    ):
         wf.load_checkpoint(tmp_path, 6)
 
 

@@ -240,7 +240,7 @@ def test_values_inside_a_transformation_are_refused(tmp_path):
     def f(x):
         with pytest.raises(errors.ArgumentError, match="save after it"):
             wf.save_checkpoint(tmp_path, wf.Checkpoint({"x": x}), step=1)
-        with pytest.raises(errors.ArgumentError, match="running"):
+        with pytest.raises(errors.ArgumentError, match="outside of jvp and vmap"):
             wf.io.save_safetensors(tmp_path / "x", {"x": x})
         return x
 
@@ -273,7 +273,9 @@ def test_bad_calls_say_so_and_write_nothing(tmp_path, case):
 
 def test_the_state_of_another_optimizer(tmp_path):
     wf.save_optimizer(tmp_path / "a", Keeper({}))
-    with pytest.raises(errors.CheckpointError, match="'Keeper', expected that of 'OtherKeeper'"):
+    with pytest.raises(
+        errors.CheckpointError, match="'Keeper' cannot be loaded into 'OtherKeeper'"
+    ):
         wf.load_optimizer(tmp_path / "a", OtherKeeper())
     wf.io.save_safetensors(tmp_path / "b", {"x": wf.ones(1)})
     with pytest.raises(errors.CheckpointError, match="no seal"):

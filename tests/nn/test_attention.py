@@ -275,8 +275,8 @@ def test_batched_is_the_loop():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda q: ATTEND(q, wf.ones((2, 4, 3)), q), "query and key are of different widths"),
-        (lambda q: ATTEND(q, q, wf.ones((2, 3, 2))), "key and value are of different lengths"),
+        (lambda q: ATTEND(q, wf.ones((2, 4, 3)), q), "expected query and key of one width"),
+        (lambda q: ATTEND(q, q, wf.ones((2, 3, 2))), "expected key and value of one length"),
         (lambda q: ATTEND(q, wf.ones((1, 2, 4, 2)), wf.ones((2, 3, 4, 2))), "enable_gqa=True"),
         (
             lambda q: ATTEND(wf.ones((3, 4, 2)), q, q, enable_gqa=True),

@@ -155,7 +155,7 @@ BAD = [
     (lambda: init.trunc_normal_(wf.zeros(3), a=50.0, b=60.0), "never there"),
     (lambda: init.eye_(wf.zeros(3)), "expected a matrix"),
     (lambda: init.dirac_(wf.zeros((3, 3))), "3, 4 or 5 axes"),
-    (lambda: init.dirac_(wf.zeros((3, 3, 3)), groups=2), "expected a divisor"),
+    (lambda: init.dirac_(wf.zeros((3, 3, 3)), groups=2), "groups must divide"),
     (lambda: init.orthogonal_(wf.zeros(3)), "expected two axes"),
     (lambda: init.sparse_(wf.zeros((3, 3)), 1.5), "expected 0 to 1"),
     (lambda: init.normal_(wf.zeros(3, dtype="int64")), "floating dtype"),

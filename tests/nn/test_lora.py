@@ -140,7 +140,7 @@ def test_bad_arguments(call, message):
 def test_merging_twice_is_refused():
     layer = adapter()
     layer.merge()
-    with pytest.raises(wf.errors.ArgumentError, match="in the weight already"):
+    with pytest.raises(wf.errors.ArgumentError, match="already merged; call unmerge"):
         layer.merge()
 
 

@@ -373,9 +373,9 @@ T3 = wf.ones((2, 3))
     [
         (lambda: F.mse_loss(wf.ones((3, 1)), wf.ones(3)), "differ; reshape one of them"),
         (lambda: F.mse_loss(T3, T3, "average"), "expected 'none', 'mean' or 'sum'"),
-        (lambda: F.l1_loss(T3, T3, weight=wf.ones(3)), "expected one each"),
-        (lambda: F.huber_loss(T3, T3, delta=0.0), "delta 0.0, expected a positive number"),
-        (lambda: F.smooth_l1_loss(T3, T3, beta=-1.0), "beta -1.0, expected 0 or more"),
+        (lambda: F.l1_loss(T3, T3, weight=wf.ones(3)), "expected a weight for each loss"),
+        (lambda: F.huber_loss(T3, T3, delta=0.0), "delta=0.0, expected a positive number"),
+        (lambda: F.smooth_l1_loss(T3, T3, beta=-1.0), "beta=-1.0, expected 0 or more"),
         (lambda: F.triplet_margin_loss(T3, T3, T3, margin=0.0), "expected more than 0"),
         (lambda: F.cosine_embedding_loss(T3, T3, wf.ones(3)), "expected (N, D) and (N,)"),
         (lambda: F.gaussian_nll_loss(T3, T3, wf.ones(3)), "one number for each line"),

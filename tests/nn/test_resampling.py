@@ -86,12 +86,15 @@ def test_patches(kernel, stride, device):
 BAD = {
     "nothing": (lambda x: F.interpolate(x), "either size or scale_factor"),
     "both": (lambda x: F.interpolate(x, 3, 2.0), "either size or scale_factor"),
-    "mode": (lambda x: F.interpolate(x, 3, mode="linear"), "'linear' of 2 axes.*'bilinear'"),
+    "mode": (
+        lambda x: F.interpolate(x, 3, mode="linear"),
+        "'linear' for an input of 4 axes.*'bilinear'",
+    ),
     "rank": (lambda x: F.interpolate(x[0, 0], 3), "one to three axes"),
     "corners": (lambda x: F.interpolate(x, 3, align_corners=True), "no meaning"),
     "factor": (lambda x: F.interpolate(x, scale_factor=-1.0), "positive"),
     "no end": (lambda x: F.interpolate(x, scale_factor=float("inf")), "positive"),
-    "vanishing": (lambda x: F.interpolate(x, scale_factor=0.1), "as small as"),
+    "vanishing": (lambda x: F.interpolate(x, scale_factor=0.1), "would make"),
     "recompute": (lambda x: F.interpolate(x, 3, recompute_scale_factor=True), "needs a scale"),
     "shuffle": (lambda x: F.pixel_shuffle(x, 2), "C·2²"),
     "unshuffle": (lambda x: F.pixel_unshuffle(x, 4), "H·4"),

@@ -253,7 +253,7 @@ def test_many_taps_have_larger_numbers():
 BAD = {
     "rank": (lambda: F.conv2d(draw(3, 4), draw(1, 3, 1, 1)), r"\(3, 4\).*\(N, C, H, W\)"),
     "rank of weights": (lambda: F.conv1d(draw(1, 3, 4), draw(3, 1)), "expected 3 axes"),
-    "channels": (lambda: F.conv1d(draw(1, 3, 4), draw(2, 2, 1)), "3 channels.*for 2 channels"),
+    "channels": (lambda: F.conv1d(draw(1, 3, 4), draw(2, 2, 1)), "3 channels; expected 2 for"),
     "groups": (lambda: F.conv1d(draw(1, 3, 4), draw(2, 3, 1), groups=2), "2 groups.*divide"),
     "groups of the result": (
         lambda: F.conv1d(draw(1, 4, 4), draw(3, 2, 1), groups=2),
@@ -263,7 +263,7 @@ BAD = {
     "bias": (lambda: F.conv1d(draw(1, 3, 4), draw(2, 3, 1), draw(3)), r"bias.*\(2,\)"),
     "window": (lambda: F.conv1d(draw(1, 1, 4), draw(1, 1, 5)), "span 5.*pad more"),
     "dilated window": (lambda: F.conv1d(draw(1, 1, 4), draw(1, 1, 3), dilation=2), "span 5"),
-    "empty kernel": (lambda: F.conv1d(draw(1, 1, 4), draw(1, 1, 0)), "kernel is empty"),
+    "empty kernel": (lambda: F.conv1d(draw(1, 1, 4), draw(1, 1, 0)), "each axis of the kernel"),
     "stride": (lambda: F.conv1d(draw(1, 1, 4), draw(1, 1, 1), stride=0), "stride 0.*at least 1"),
     "strides": (
         lambda: F.conv2d(draw(1, 1, 4, 4), draw(1, 1, 1, 1), stride=(1, 1, 1)),
@@ -272,7 +272,7 @@ BAD = {
     "fraction": (lambda: F.max_pool1d(draw(1, 4), 1.5), "kernel_size 1.5, expected an integer"),
     "same by steps": (
         lambda: F.conv1d(draw(1, 1, 4), draw(1, 1, 1), stride=2, padding="same"),
-        "use stride 1",
+        "use stride=1",
     ),
     "padding": (lambda: F.conv1d(draw(1, 1, 4), draw(1, 1, 1), padding="full"), "'full'.*'same'"),
     "negative padding": (

@@ -103,6 +103,28 @@ MISTAKES = [
 ]
 
 
+ODD_AXES = [
+    ({"axes": 1}, r"axes=1, expected a sequence of axes: \(1,\)"),
+    ({"axes": 1.5}, "axes=1.5, expected a sequence"),
+    ({"axes": np.int64(1)}, "expected a sequence of axes"),
+    ({"axes": ("x",)}, "axis 'x', expected an integer"),
+    ({"s": 3}, r"s=3, expected a sequence of lengths: \(3,\)"),
+    ({"s": (3, "x")}, "a length of 'x', expected an integer"),
+    ({"s": (3, 2.5)}, "a length of 2.5, expected an integer"),
+    ({"s": (3, 0)}, "a length of 0, expected at least 1"),
+]
+NO_AXES = [({"axes": ()}, "got no axes"), ({"s": (), "axes": ()}, "got no axes")]
+MISTAKES += [
+    (lambda name=name, given=given: getattr(wf.fft, name)(wf.ones((3, 4)), **given), message)
+    for name in SEVERAL
+    for given, message in [*ODD_AXES, *(NO_AXES if "r" in name else ())]
+]
+MISTAKES += [
+    (lambda name=name: getattr(wf.fft, name)(wf.ones((3, 4)), axes=1.5), "expected a sequence")
+    for name in ("fftshift", "ifftshift")
+]
+
+
 @pytest.mark.parametrize(("call", "message"), MISTAKES)
 def test_mistakes_are_explained(call, message):
     with pytest.raises(wf.errors.WeftError, match=message):

@@ -174,7 +174,7 @@ FIT = [
     ({"steps": 1, "validate_every": 2}, "validate_every needs validation="),
     ({"steps": 1, "validate_every": 0, "validation": []}, "validate_every=0"),
     ({"steps": 1, "validation": iter([])}, "is an iterator"),
-    ({"steps": 1, "validation": [], "validate_every": 1}, "no batches to evaluate on"),
+    ({"steps": 1, "validation": [], "validate_every": 1}, "evaluate: the loader has no batches"),
 ]
 
 
@@ -195,7 +195,9 @@ def test_fit_refuses_data():
 
     with pytest.raises(errors.ArgumentError, match="the loader has no batches"):
         trainer().fit(Empty(), steps=1)
-    with pytest.raises(errors.DTypeError, match=r"a list without epoch.*wf\.train\.DataLoader"):
+    with pytest.raises(
+        errors.DTypeError, match=r"a list, which has no epoch.*wf\.train\.DataLoader"
+    ):
         trainer().fit([1, 2], steps=1)
     data = loader()
     with pytest.raises(errors.ArgumentError, match="the loader that is trained on"):
@@ -222,7 +224,7 @@ def test_a_learning_rate_below_zero():
 LOSSES = [
     (lambda m, b: None, "the loss is <class 'NoneType'>, expected a scalar"),
     (lambda m, b: m(b[0]), "of shape (4, 1), expected a scalar"),
-    (lambda m, b: (m(b[0]).sum(), 3), "came a int, expected a dict"),
+    (lambda m, b: (m(b[0]).sum(), 3), "returned int, expected a dict"),
     (lambda m, b: (m(b[0]).sum(), {"lr": 3}), "a metric is called 'lr'"),
     (lambda m, b: (m(b[0]).sum(), {"all": m(b[0])}), "the metric 'all' is a Tensor(4, 1)"),
     (lambda m, b: wf.argmax(m(b[0])), "the loss is int64 of shape ()"),

@@ -72,7 +72,7 @@ MADE_OF: dict[str, tuple[str, ...]] = {
 
 
 def rows_named(what: str, names: Sequence[str]) -> list[str]:
-    """The rows, and functions that autocast treats as rows, behind public names."""
+    """The rows, and functions that autocast treats as rows, that public names stand for."""
     if isinstance(names, str):
         raise errors.ArgumentError(f"{what}: {names!r}, expected a list of names")
     known: dict[str, tuple[str, ...]] = {

@@ -63,7 +63,7 @@ def gelu(x: ArrayLike, /, approximate: str = "none") -> Tensor:
     [0.0, 0.8413]
     """
     if approximate not in ("none", "tanh"):
-        raise errors.ArgumentError(f"gelu: approximate {approximate!r}, expected 'none' or 'tanh'")
+        raise errors.ArgumentError(f"gelu: approximate={approximate!r}, expected 'none' or 'tanh'")
     return (activate.gelu_tanh if approximate == "tanh" else activate.gelu)(as_tensor(x))
 
 

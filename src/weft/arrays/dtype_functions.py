@@ -37,7 +37,7 @@ def astype(
 ) -> Tensor:
     """x in another dtype; float to float keeps the gradient.
 
-    x       an array, or what `wf.asarray` makes one of
+    x       an array, or anything `wf.asarray` accepts
     dtype   the dtype to convert to; floats are cut off to integers, complex to real is refused
     copy    whether x is copied where nothing changes
     device  where the result is to be; None: where x is

@@ -143,7 +143,7 @@ def clip(
 ) -> Tensor:
     """min(max(x, min), max): x limited to [min, max]. Also spelled clamp.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     min, max  the bounds, arrays or numbers, which broadcast; None: no bound; max wins if min >
               max
     out       a tensor that the result is written into
@@ -221,7 +221,7 @@ def allclose(
 def stop_gradient(x: ArrayLike) -> Tensor:
     """x as a constant: the same value, through which no gradient flows.
 
-    x  an array, or what `wf.asarray` makes one of
+    x  an array, or anything `wf.asarray` accepts
 
     >>> import weft as wf
     >>> x = wf.tensor(3.0, requires_grad=True)

@@ -53,7 +53,7 @@ ifftshift: Callable[..., Tensor] = _public(_rows.ifftshift)
 
 def _length(name: str, n) -> int:
     if integer_in(name, "n", n) < 1:
-        raise errors.ArgumentError(f"{name}: n {n}, expected 1 or more")
+        raise errors.ArgumentError(f"{name}: n={n}, expected 1 or more")
     return n
 
 

@@ -109,8 +109,8 @@ def _refuse_kept(x, maker: str) -> None:
     """Refuse to store a transformation's value in a parameter or leaf, which outlives it."""
     if x.__class__ is not RESULT[0] or (x._node.__class__ is Leaf and x._node.requested):
         raise errors.InPlaceOnTracked(
-            f"a value of {maker} is assigned to a parameter or leaf from outside, which would keep "
-            "it after that; return it from the function, and assign it there"
+            f"a value computed inside {maker} is assigned to a parameter or leaf from outside, "
+            "which would outlive it; return it from the function, and assign it there"
         )
 
 

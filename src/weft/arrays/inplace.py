@@ -117,9 +117,13 @@ def into(op: Op, args: Any, out: Tensor) -> Tensor:
 
 def _check_fit(what: str, expected, out) -> None:
     if expected.shape != out.shape:
-        raise errors.ShapeError(f"{what}: the result is {expected.shape}, the buffer {out.shape}")
+        raise errors.ShapeError(
+            f"{what}: the result has the shape {expected.shape}, the buffer {out.shape}"
+        )
     if expected.dtype != out.dtype:
-        raise errors.DTypeError(f"{what}: the result is {expected.dtype}, the buffer {out.dtype}")
+        raise errors.DTypeError(
+            f"{what}: the result is {expected.dtype}, the buffer {out.dtype}; cast one"
+        )
 
 
 def _adopt(source: ArrayLike) -> Tensor:
@@ -140,7 +144,9 @@ def copy_(self: _T, source: ArrayLike) -> _T:
     source = _adopt(source)
     check_untracked((source,), "copy_")
     if broadcast("copy_", source.shape, self.shape) != self.shape:
-        raise errors.ShapeError(f"copy_: shape {source.shape} does not fit into {self.shape}")
+        raise errors.ShapeError(
+            f"copy_: shape {source.shape}, expected one that broadcasts to {self.shape}"
+        )
     refuse_imaginary("copy_", source.dtype, self.dtype)
     if dtypes.is_inexact(source.dtype) and not dtypes.is_inexact(self.dtype):
         raise errors.DTypeError(

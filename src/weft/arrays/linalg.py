@@ -393,7 +393,9 @@ def lstsq(a: ArrayLike, b: ArrayLike, /, *, rcond: float | None = None) -> Lstsq
     a, b = as_tensor(a), as_tensor(b)
     rows = b.shape[0] if b.ndim == 1 else b.shape[-2] if b.ndim else None
     if a.ndim < 2 or a.shape[-2] != rows:
-        raise errors.ShapeError(f"lstsq: {a.shape} and right sides {b.shape}, one row for each")
+        raise errors.ShapeError(
+            f"lstsq: {a.shape} and right sides {b.shape}; expected as many rows in both"
+        )
     return LstsqResult(*_linalg.lstsq(a, b, rcond, _inverse))
 
 
@@ -637,7 +639,7 @@ def vector_norm(
 ) -> Tensor:
     """The norm (Σ |xᵢ|^ord)^(1/ord) over axes; at 0 its gradient is 0.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis or axes whose elements are one vector; None: all
     keepdims  whether reduced axes stay, with length 1
     ord       the exponent; inf is the largest |xᵢ|, -inf the smallest, 0 counts those that are
@@ -663,7 +665,7 @@ def norm(
 ) -> Tensor:
     """NumPy's norm: of a vector, or of a matrix over a pair of axes.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     ord       as of `vector_norm` or `matrix_norm`; None: √Σ|xᵢ|²
     axis      one axis for vectors, two for matrices; None: all of x
     keepdims  whether reduced axes stay, with length 1

@@ -466,7 +466,7 @@ def linspace(
     """
     num = integer_in("linspace", "num", num)
     if num < 0:
-        raise errors.ArgumentError(f"linspace: num {num}, expected 0 or more")
+        raise errors.ArgumentError(f"linspace: num={num}, expected 0 or more")
     if type(start) in TENSORS or type(stop) in TENSORS:
         return _between(start, stop, num, dtype, device, endpoint)
     first, last = number("linspace", "start", start), number("linspace", "stop", stop)

@@ -44,7 +44,7 @@ def _fill_dims(have: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
 def reshape(x: ArrayLike, /, shape: Shape, *more: int, copy: bool | None = None) -> Tensor:
     """x with another shape, its elements in the same order, row by row.
 
-    x      an array, or what `wf.asarray` makes one of
+    x      an array, or anything `wf.asarray` accepts
     shape  an integer or a tuple; one size may be −1: what is left
     more   further sizes, in place of a tuple: `x.reshape(2, 3)`
     copy   True always copies; else the result may share memory
@@ -62,7 +62,7 @@ def reshape(x: ArrayLike, /, shape: Shape, *more: int, copy: bool | None = None)
 def flatten(x: ArrayLike, /, **unknown: Never) -> Tensor:
     """x along one axis, row by row.
 
-    x  an array, or what `wf.asarray` makes one of
+    x  an array, or anything `wf.asarray` accepts
 
     >>> import weft as wf
     >>> wf.flatten([[1, 2], [3, 4]]).tolist()
@@ -76,7 +76,7 @@ def flatten(x: ArrayLike, /, **unknown: Never) -> Tensor:
 def permute_dims(x: ArrayLike, /, axes: Axes = None, *more: int, **unknown: Never) -> Tensor:
     """x with its axes in another order: axis k of the result is axis axes[k] of x.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     axes  the order; None: reversed
     more  further axes, in place of a tuple: `x.permute(1, 0)`
 
@@ -99,7 +99,7 @@ _REVERSED = [tuple(reversed(range(n))) for n in range(65)]
 def transpose(x: ArrayLike, /, axes: Axes = None, *more: int, **unknown: Never) -> Tensor:
     """x with its axes in another order, as in NumPy: axis k of the result is axis axes[k] of x.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     axes  the order; None: reversed
     more  further axes, in place of a tuple: `x.transpose(1, 0, 2)`
 
@@ -150,7 +150,7 @@ def moveaxis(
 ) -> Tensor:
     """x with some axes moved, the others in their order.
 
-    x            an array, or what `wf.asarray` makes one of
+    x            an array, or anything `wf.asarray` accepts
     source       the axis or axes to move
     destination  where each of them goes
 
@@ -170,7 +170,7 @@ def moveaxis(
 def swapaxes(x: ArrayLike, a: int, b: int, /) -> Tensor:
     """x with the axes a and b exchanged.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     a, b  two axes
 
     >>> import weft as wf
@@ -184,7 +184,7 @@ def swapaxes(x: ArrayLike, a: int, b: int, /) -> Tensor:
 def squeeze(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
     """x without axes of length 1.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     axis  the axis or axes to drop, each of length 1; None: all that are
 
     >>> import weft as wf
@@ -204,7 +204,7 @@ def expand_dims(
 ) -> Tensor:
     """x with new axes of length 1.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     axis  where the new axis, or each of several, is in the result
 
     >>> import weft as wf
@@ -221,7 +221,7 @@ def expand_dims(
 def broadcast_to(x: ArrayLike, /, shape: Shape) -> Tensor:
     """x repeated along axes of length 1 and new leading axes to a larger shape, without a copy.
 
-    x      an array, or what `wf.asarray` makes one of
+    x      an array, or anything `wf.asarray` accepts
     shape  the shape of the result
 
     >>> import weft as wf
@@ -266,7 +266,7 @@ def broadcast_arrays(*arrays: ArrayLike) -> tuple[Tensor, ...]:
 def flip(x: ArrayLike, /, *, axis: Axes = None, **unknown: Never) -> Tensor:
     """x with the order along `axis` reversed.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     axis  the axis or axes to reverse; None: all
 
     >>> import weft as wf
@@ -281,9 +281,9 @@ def flip(x: ArrayLike, /, *, axis: Axes = None, **unknown: Never) -> Tensor:
 
 @checks_keywords
 def roll(x: ArrayLike, /, shift: int | tuple[int, ...] | list[int], *, axis: Axes = None) -> Tensor:
-    """x shifted around: out[i + shift] = x[i], what leaves at the end comes in at the beginning.
+    """x shifted circularly: out[(i + shift) mod n] = x[i].
 
-    x      an array, or what `wf.asarray` makes one of
+    x      an array, or anything `wf.asarray` accepts
     shift  how far, for each axis
     axis   the axis or axes; None: along the flattened tensor, whose shape stays
 
@@ -298,7 +298,9 @@ def roll(x: ArrayLike, /, shift: int | tuple[int, ...] | list[int], *, axis: Axe
     shifts = tuple(shift) if isinstance(shift, tuple | list) else (shift,) * len(axes)
     axes = axes * len(shifts) if len(axes) == 1 else axes
     if len(shifts) != len(axes):
-        raise errors.ArgumentError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
+        raise errors.ArgumentError(
+            f"roll: {len(shifts)} shifts for {len(axes)} axes; give one shift, or one for each axis"
+        )
     named = tuple(axis_of("roll", x, a) for a in axes)
     shifts = tuple([integer_in("roll", "shift", s) for s in shifts])
     return structural.roll(x, shifts, named)
@@ -354,7 +356,7 @@ def stack(arrays: Iterable[ArrayLike] | Tensor, /, *, axis: int = 0, **unknown: 
 def unstack(x: ArrayLike, /, *, axis: int = 0, **unknown: Never) -> tuple[Tensor, ...]:
     """The slices of x along an axis, as a tuple.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     axis  the axis that the slices do not have
 
     >>> import weft as wf
@@ -371,7 +373,7 @@ def unstack(x: ArrayLike, /, *, axis: int = 0, **unknown: Never) -> tuple[Tensor
 def split(x: ArrayLike, /, sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
     """x cut into parts along an axis, as a tuple.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     sections  how many equal parts (an integer), or the positions to cut at (a sequence)
     axis      the axis to cut
 
@@ -399,7 +401,7 @@ def split(x: ArrayLike, /, sections: int | Sequence[int], axis: int = 0) -> tupl
 def chunk(x: ArrayLike, /, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
     """x in at most `chunks` parts of length ⌈n/chunks⌉, of which the last may be shorter.
 
-    x       an array, or what `wf.asarray` makes one of
+    x       an array, or anything `wf.asarray` accepts
     chunks  how many parts at most
     axis    the axis to cut
 
@@ -416,7 +418,7 @@ def chunk(x: ArrayLike, /, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
 def tile(x: ArrayLike, repetitions: int | tuple[int, ...] | list[int], /) -> Tensor:
     """x repeated as a whole along each axis.
 
-    x            an array, or what `wf.asarray` makes one of
+    x            an array, or anything `wf.asarray` accepts
     repetitions  how often, for each axis; more numbers than axes make new leading axes
 
     >>> import weft as wf
@@ -438,7 +440,7 @@ def _count(name: str, value) -> int:
 def repeat(x: ArrayLike, /, repeats: int | ArrayLike, *, axis: int | None = None) -> Tensor:
     """Each element of x, or each slice along `axis`, several times.
 
-    x        an array, or what `wf.asarray` makes one of
+    x        an array, or anything `wf.asarray` accepts
     repeats  how often: a number, or one for each element
     axis     the axis to repeat along; None: x is flattened first
 
@@ -490,7 +492,7 @@ def diagonal(
 ) -> Tensor:
     """The diagonals xᵢᵢ over two axes, along a new last axis.
 
-    x             an array, or what `wf.asarray` makes one of
+    x             an array, or anything `wf.asarray` accepts
     offset        0 is the main diagonal, above it are positive numbers, below it negative ones
     axis1, axis2  the axes of the rows and of the columns
 
@@ -522,7 +524,7 @@ def diagflat(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
 def diag_embed(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
     """Matrices with the last axis of x on a diagonal and zeros elsewhere.
 
-    x       an array, or what `wf.asarray` makes one of
+    x       an array, or anything `wf.asarray` accepts
     offset  0 is the main diagonal, above it are positive numbers, below it negative ones
 
     >>> import weft as wf
@@ -568,7 +570,7 @@ def triu(x: ArrayLike, /, *, k: int = 0, **unknown: Never) -> Tensor:
 def sliding_window(x: ArrayLike, /, size: int, *, step: int = 1, axis: int = -1) -> Tensor:
     """Overlapping windows along `axis`: their number in its place, their length at the end.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     size  the length of a window
     step  how far apart windows begin
     axis  the axis to run along
@@ -587,7 +589,7 @@ def sliding_window(x: ArrayLike, /, size: int, *, step: int = 1, axis: int = -1)
 def clone(x: ArrayLike, /) -> Tensor:
     """A copy of x with memory of its own, through which gradients flow.
 
-    x  an array, or what `wf.asarray` makes one of
+    x  an array, or anything `wf.asarray` accepts
 
     >>> import weft as wf
     >>> x = wf.tensor([1.0, 2.0], requires_grad=True)

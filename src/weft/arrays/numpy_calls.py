@@ -264,7 +264,7 @@ def _foreign(name: str, func, args, kwargs):
         )
     if func.__name__ in _WRITERS and args and type(args[0]) in TENSORS:
         raise errors.InterchangeError(
-            f"{name} writes into its argument, and a tensor's values are nobody's to change: "
+            f"{name} writes into its argument, and NumPy cannot change a tensor in place: "
             "use x[i] = v or x.at[i].set(v)"
         )
     return _on_arrays(f"{name}, which has no counterpart in Weft,", func, args, kwargs)

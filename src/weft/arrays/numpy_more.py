@@ -103,7 +103,7 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], defau
     """Of several choices the first whose condition holds."""
     if len(condlist) != len(choicelist):
         raise errors.ArgumentError(
-            f"select: {len(condlist)} conditions for {len(choicelist)} choices"
+            f"select: {len(condlist)} conditions for {len(choicelist)} choices; give one for each"
         )
     out = default
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
@@ -133,7 +133,7 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full") -> "Tensor":
     if a.ndim != 1 or v.ndim != 1 or not a.shape[0] or not v.shape[0]:
         raise errors.ShapeError(f"convolve: shapes {a.shape} and {v.shape}; expected two vectors")
     if mode not in ("full", "same", "valid"):
-        raise errors.ArgumentError(f"convolve: mode {mode!r}, expected full, same or valid")
+        raise errors.ArgumentError(f"convolve: mode={mode!r}, expected 'full', 'same' or 'valid'")
     a, v = (v, a) if v.shape[0] > a.shape[0] else (a, v)
     n, m = a.shape[0], v.shape[0]
     windows = manipulation.sliding_window(padding.pad(a, m - 1), m)

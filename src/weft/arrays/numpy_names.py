@@ -94,7 +94,7 @@ def hstack(tup: Iterable[ArrayLike]) -> "Tensor":
 
 
 def dstack(tup: Iterable[ArrayLike]) -> "Tensor":
-    """Tensors behind each other."""
+    """Tensors joined along the third axis."""
     return manipulation.concat([_deep(a) for a in tup], axis=2)
 
 
@@ -176,7 +176,9 @@ def average(
     return total / reductions.sum(weights, axis, keepdims=keepdims)
 
 
-def _passing(name: str, row):
+def _nan_reduction(name: str, row):
+    """The public function of a reduction that skips NaN."""
+
     def reduction(a, axis=None, keepdims=False):
         a = as_tensor(a)
         return row(a, axes_of(name, a, axis), keepdims)
@@ -228,7 +230,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 FUNCTIONS |= {"around": round_, "round": round_, "linalg.cond": cond, "linalg.svd": svd}
 FUNCTIONS |= {
-    n: _passing(n, getattr(nans, n)) for n in "nansum nanprod nanmax nanmin nanmean".split()
+    n: _nan_reduction(n, getattr(nans, n)) for n in "nansum nanprod nanmax nanmin nanmean".split()
 }
 FUNCTIONS |= dict.fromkeys(("deg2rad", "radians"), lambda x, /: as_tensor(x) * (pi / 180))
 FUNCTIONS |= dict.fromkeys(("rad2deg", "degrees"), lambda x, /: as_tensor(x) * (180 / pi))

@@ -48,7 +48,7 @@ def pad(
 ) -> Tensor:
     """x with margins at its ends.
 
-    x                an array, or what `wf.asarray` makes one of
+    x                an array, or anything `wf.asarray` accepts
     pad_width        a number, (before, after), or one such pair for each axis
     mode             constant, edge, reflect, symmetric, wrap, linear_ramp, maximum, mean,
                      median, minimum or empty (zeros), as in NumPy
@@ -143,7 +143,7 @@ def _pairs(what: str, values, ndim: int) -> list[tuple]:
 def _axis_by_axis(x, widths, margin: Callable[..., Any]):
     """x padded one axis after the other, each from the result so far, as in NumPy.
 
-    margin  of (x, axis, end, width): the elements before (end 0) or behind (end 1)
+    margin  of (x, axis, end, width): the elements before (end 0) or after (end 1)
     """
     for axis, (before, after) in enumerate(widths):
         parts = [margin(x, axis, 0, before)] if before else []
@@ -175,7 +175,9 @@ def _edge(x, axis: int, end: int, length: int = 1):
 
 def _ramp(x, axis: int, n: int, ends, end: int):
     if not x.shape[axis]:
-        raise errors.ShapeError(f"pad: axis {axis} of {x.shape} is empty: mode 'linear_ramp'")
+        raise errors.ShapeError(
+            f"pad: axis {axis} of {x.shape} is empty; mode 'linear_ramp' needs an edge"
+        )
     last = _beside(x, ends[axis][end])
     along = tuple(n if k == axis else 1 for k in range(x.ndim))
     share = make.arange(n, dtype=dtypes.to_real(x.dtype), device=x.device) / n
@@ -194,7 +196,7 @@ def _statistic(x, axis: int, n: int, lengths, end: int, take: Callable[..., Any]
 
 def _continue_beyond(x, widths, mode: str, reflect_type: str):
     if reflect_type not in ("even", "odd"):
-        raise errors.ArgumentError(f"pad: reflect_type {reflect_type!r}, expected even or odd")
+        raise errors.ArgumentError(f"pad: reflect_type={reflect_type!r}, expected 'even' or 'odd'")
     if mode not in ("reflect", "symmetric") or reflect_type == "even":
         return arrange.pad_by(x, widths, mode)
     for axis, width in enumerate(widths):
@@ -216,8 +218,8 @@ def _odd(x, axis: int, width: tuple[int, int], mode: str):
         if now[0]:
             parts.insert(0, 2 * _edge(x, axis, 0) - structural.narrow(even, axis, 0, now[0]))
         if now[1]:
-            behind = structural.narrow(even, axis, now[0] + n, sum(now) + n)
-            parts.append(2 * _edge(x, axis, 1) - behind)
+            after = structural.narrow(even, axis, now[0] + n, sum(now) + n)
+            parts.append(2 * _edge(x, axis, 1) - after)
         x = manipulation.concat(parts, axis=axis)
         left, right = left - now[0], right - now[1]
     return x

@@ -148,7 +148,7 @@ class Parameter(Tensor):
         refuse_levels((update,), "apply_update")
         if update.shape != self.shape:
             raise errors.ShapeError(
-                f"apply_update: shape {update.shape} for a parameter of shape {self.shape}"
+                f"apply_update: shape {update.shape}, expected that of the parameter, {self.shape}"
             )
         if update.device != self.device:
             raise errors.DeviceError(

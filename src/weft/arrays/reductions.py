@@ -35,7 +35,7 @@ def sum(
 ) -> Tensor:
     """The sum Σ xᵢ over `axis`.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis or axes to sum over; None: all
     dtype     what the sum is made in and returned as; None: that of x, 64 bits for integers
     keepdims  whether reduced axes stay, with length 1
@@ -66,7 +66,7 @@ def prod(
 ) -> Tensor:
     """The product Π xᵢ over `axis`; its derivative is exact where elements are zero.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis or axes to multiply over; None: all
     dtype     what the product is made in and returned as; None: that of x, 64 bits for integers
     keepdims  whether reduced axes stay, with length 1
@@ -104,7 +104,7 @@ def mean(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknow
 def max(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
     """The largest element over `axis`; NaN if there is one. Also spelled amax.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis or axes to reduce; None: all
     keepdims  whether reduced axes stay, with length 1
 
@@ -125,7 +125,7 @@ def max(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown
 def min(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
     """The smallest element over `axis`; NaN if there is one. Also spelled amin.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis or axes to reduce; None: all
     keepdims  whether reduced axes stay, with length 1
 
@@ -148,7 +148,7 @@ amin = min
 def any(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
     """Whether some element over `axis` is not zero; False over none.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis or axes to reduce; None: all
     keepdims  whether reduced axes stay, with length 1
 
@@ -165,7 +165,7 @@ def any(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown
 def all(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
     """Whether every element over `axis` is not zero; True over none.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis or axes to reduce; None: all
     keepdims  whether reduced axes stay, with length 1
 
@@ -184,7 +184,7 @@ def count_nonzero(
 ) -> Tensor:
     """How many elements over `axis` are not zero.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis or axes to count over; None: all
     keepdims  whether reduced axes stay, with length 1
 
@@ -203,7 +203,7 @@ def argmax(
 ) -> Tensor:
     """The index of the largest element, the first of equal ones; it has no gradient.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis to search along; None: the index is into the flattened tensor
     keepdims  whether the reduced axis stays, with length 1
 
@@ -224,7 +224,7 @@ def argmin(
 ) -> Tensor:
     """The index of the smallest element, the first of equal ones; it has no gradient.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis to search along; None: the index is into the flattened tensor
     keepdims  whether the reduced axis stays, with length 1
 
@@ -249,7 +249,7 @@ def var(
 ) -> Tensor:
     """The variance Σ |xᵢ − mean|²/(n − correction) over `axis`.
 
-    x           an array, or what `wf.asarray` makes one of
+    x           an array, or anything `wf.asarray` accepts
     axis        the axis or axes to reduce; None: all
     correction  0, NumPy's default, divides by n; 1, PyTorch's, by n − 1 (unbiased)
     keepdims    whether reduced axes stay, with length 1
@@ -275,7 +275,7 @@ def std(
 ) -> Tensor:
     """The standard deviation √(Σ |xᵢ − mean|²/(n − correction)) over `axis`.
 
-    x           an array, or what `wf.asarray` makes one of
+    x           an array, or anything `wf.asarray` accepts
     axis        the axis or axes to reduce; None: all
     correction  0, NumPy's default, divides by n; 1, PyTorch's, by n − 1
     keepdims    whether reduced axes stay, with length 1
@@ -297,7 +297,7 @@ def norm(
 ) -> Tensor:
     """The vector norm (Σ |xᵢ|^ord)^(1/ord) over `axis`; at 0 its gradient is 0.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     ord       the exponent; inf is the largest |xᵢ|, -inf the smallest, 0 counts those that are
               not 0
     axis      the axis or axes whose elements are one vector; None: all
@@ -324,7 +324,7 @@ def logsumexp(
 ) -> Tensor:
     """log Σ exp(xᵢ) over `axis`, without overflow; its gradient is `softmax`.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis or axes to sum over; None: all
     keepdims  whether reduced axes stay, with length 1
 
@@ -343,7 +343,7 @@ def logsumexp(
 def softmax(x: ArrayLike, /, axis: int = -1, **unknown: Never) -> Tensor:
     """exp(xᵢ)/Σ exp(xⱼ) along `axis`, without overflow: positive numbers whose sum is 1.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     axis  the axis to normalise along
 
     >>> import weft as wf
@@ -359,7 +359,7 @@ def softmax(x: ArrayLike, /, axis: int = -1, **unknown: Never) -> Tensor:
 def log_softmax(x: ArrayLike, /, axis: int = -1, **unknown: Never) -> Tensor:
     """xᵢ − log Σ exp(xⱼ) along `axis`: log(softmax(x)), accurate where that is small.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     axis  the axis to normalise along
 
     >>> import weft as wf
@@ -396,7 +396,7 @@ def cumulative_sum(
 ) -> Tensor:
     """Running sums x₀ + … + xᵢ along `axis`: the Array API's `cumsum`.
 
-    x                an array, or what `wf.asarray` makes one of
+    x                an array, or anything `wf.asarray` accepts
     axis             the axis to run along; None: x is flattened first
     dtype            what the sums are made in and returned as; None: that of x, 64 bits for
                      integers
@@ -422,7 +422,7 @@ def cumulative_prod(
 ) -> Tensor:
     """Running products x₀·…·xᵢ along `axis`: the Array API's `cumprod`.
 
-    x                an array, or what `wf.asarray` makes one of
+    x                an array, or anything `wf.asarray` accepts
     axis             the axis to run along; None: x is flattened first
     dtype            what the products are made in and returned as; None: that of x, 64 bits for
                      integers
@@ -442,7 +442,7 @@ def cumsum(
 ) -> Tensor:
     """Running sums x₀ + … + xᵢ along `axis`.
 
-    x      an array, or what `wf.asarray` makes one of
+    x      an array, or anything `wf.asarray` accepts
     axis   the axis to run along; None: x is flattened first
     dtype  what the sums are made in and returned as; None: that of x, 64 bits for integers
 
@@ -463,7 +463,7 @@ def cumprod(
 ) -> Tensor:
     """Running products x₀·…·xᵢ along `axis`; the derivative is exact where elements are zero.
 
-    x      an array, or what `wf.asarray` makes one of
+    x      an array, or anything `wf.asarray` accepts
     axis   the axis to run along; None: x is flattened first
     dtype  what the products are made in and returned as; None: that of x, 64 bits for integers
 
@@ -479,7 +479,7 @@ def cumprod(
 def cummax(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
     """Running maxima max(x₀, …, xᵢ) along `axis`; the gradient goes to where each was attained.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     axis  the axis to run along
 
     >>> import weft as wf
@@ -495,7 +495,7 @@ def cummax(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
 def cummin(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
     """Running minima min(x₀, …, xᵢ) along `axis`; the gradient goes to where each was attained.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     axis  the axis to run along
 
     >>> import weft as wf
@@ -511,7 +511,7 @@ def cummin(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
 def logcumsumexp(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
     """Running log(exp(x₀) + … + exp(xᵢ)) along `axis`, without overflow.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     axis  the axis to run along
 
     >>> import weft as wf
@@ -536,7 +536,7 @@ def diff(
 ) -> Tensor:
     """Differences xᵢ₊₁ − xᵢ of neighbours along `axis`, n times.
 
-    x                an array, or what `wf.asarray` makes one of
+    x                an array, or anything `wf.asarray` accepts
     axis             the axis to take differences along
     n                how often: 2 gives differences of differences
     prepend, append  what is put before and after x along `axis` first; None: nothing
@@ -551,6 +551,6 @@ def diff(
         raise unexpected_keyword(diff, unknown)
     x = as_tensor(x)
     if integer_in("diff", "n", n) < 0:
-        raise errors.ArgumentError(f"diff: n {n}, expected 0 or more")
+        raise errors.ArgumentError(f"diff: n={n}, expected 0 or more")
     ends = [None if e is None else as_tensor(e) for e in (prepend, append)]
     return cumulate.diff(x, axis_of("diff", x, axis), n, *ends)

@@ -29,7 +29,7 @@ def _indices(x, i):
 def take(x: ArrayLike, /, indices: ArrayLike, *, axis: int | None = None) -> Tensor:
     """The elements, or slices along `axis`, that the indices name.
 
-    x        an array, or what `wf.asarray` makes one of
+    x        an array, or anything `wf.asarray` accepts
     indices  integers, of any shape, which takes the place of the axis; negative ones count from
              the end
     axis     the axis to index; None: x is flattened first
@@ -48,7 +48,7 @@ def take(x: ArrayLike, /, indices: ArrayLike, *, axis: int | None = None) -> Ten
 def index_select(x: ArrayLike, /, axis: int, indices: ArrayLike) -> Tensor:
     """The slices along `axis` that the indices name: `take` with PyTorch's order of arguments.
 
-    x        an array, or what `wf.asarray` makes one of
+    x        an array, or anything `wf.asarray` accepts
     axis     the axis to index
     indices  integers; negative ones count from the end
 
@@ -63,7 +63,7 @@ def index_select(x: ArrayLike, /, axis: int, indices: ArrayLike) -> Tensor:
 def take_along_axis(x: ArrayLike, /, indices: ArrayLike, *, axis: int = -1) -> Tensor:
     """out[i, j] = x[i, indices[i, j]] for the last axis: for each index the element it names.
 
-    x        an array, or what `wf.asarray` makes one of
+    x        an array, or anything `wf.asarray` accepts
     indices  integers with as many axes as x, which broadcast but for `axis`
     axis     the axis to index
 
@@ -81,7 +81,7 @@ def put_along_axis(
 ) -> Tensor:
     """A copy of x with out[i, indices[i, j]] = values[i, j] for the last axis.
 
-    x        an array, or what `wf.asarray` makes one of
+    x        an array, or anything `wf.asarray` accepts
     indices  integers with as many axes as x, which broadcast but for `axis`
     values   what is written; it broadcasts to the indices
     axis     the axis to index
@@ -100,7 +100,7 @@ def put_along_axis(
 def gather(x: ArrayLike, /, axis: int, indices: ArrayLike) -> Tensor:
     """PyTorch's gather: out[i, j] = x[indices[i, j], j] for axis 0.
 
-    x        an array, or what `wf.asarray` makes one of
+    x        an array, or anything `wf.asarray` accepts
     axis     the axis to index
     indices  integers with as many axes as x, not longer than it on the others
 
@@ -117,7 +117,7 @@ def gather(x: ArrayLike, /, axis: int, indices: ArrayLike) -> Tensor:
 def scatter(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor:
     """PyTorch's scatter: a copy of x with out[indices[i, j], j] = source[i, j] for axis 0.
 
-    x        an array, or what `wf.asarray` makes one of
+    x        an array, or anything `wf.asarray` accepts
     axis     the axis to index
     indices  integers with as many axes as x, not longer than it on the others
     source   what is written: an array at least as large as the indices, or a number
@@ -137,7 +137,7 @@ def scatter(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -
 def scatter_add(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor:
     """A copy of x with source[i, j] added at [indices[i, j], j] for axis 0; duplicates add up.
 
-    x        an array, or what `wf.asarray` makes one of
+    x        an array, or anything `wf.asarray` accepts
     axis     the axis to index
     indices  integers with as many axes as x, not longer than it on the others
     source   what is added: an array at least as large as the indices, or a number
@@ -155,7 +155,7 @@ def scatter_add(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLik
 def index_add(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor:
     """A copy of x with the slices of `source` added where the indices say; duplicates add up.
 
-    x        an array, or what `wf.asarray` makes one of
+    x        an array, or anything `wf.asarray` accepts
     axis     the axis to index
     indices  integers along one axis
     source   the slices: x's shape but for `axis`, which is as long as the indices
@@ -172,7 +172,7 @@ def index_add(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike)
 def put(x: ArrayLike, indices: ArrayLike, values: ArrayLike, /) -> Tensor:
     """A copy of x with values at positions counted in its flat order.
 
-    x        an array, or what `wf.asarray` makes one of
+    x        an array, or anything `wf.asarray` accepts
     indices  integers; negative ones count from the end
     values   what is written; fewer than indices are repeated
 
@@ -214,7 +214,7 @@ def one_hot(indices: ArrayLike, num_classes: int, /, *, dtype: DTypeLike | None 
     if not dtype_functions.isdtype(indices.dtype, "integral"):
         raise errors.DTypeError(f"one_hot: got {indices.dtype}, expected integer classes")
     if integer_in("one_hot", "num_classes", num_classes) < 1:
-        raise errors.ArgumentError(f"one_hot: {num_classes} classes, expected 1 or more")
+        raise errors.ArgumentError(f"one_hot: num_classes={num_classes}, expected 1 or more")
     return index.one_hot(indices, num_classes, dtype)
 
 
@@ -236,7 +236,7 @@ def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
 def argwhere(x: ArrayLike, /) -> Tensor:
     """Where x is not zero: one row of indices for each such element.
 
-    x  an array, or what `wf.asarray` makes one of
+    x  an array, or anything `wf.asarray` accepts
 
     >>> import weft as wf
     >>> wf.argwhere([[0, 5], [6, 0]]).tolist()
@@ -256,7 +256,7 @@ def sort(
 ) -> Tensor:
     """x in ascending order along `axis`; NaN counts as the largest.
 
-    x           an array, or what `wf.asarray` makes one of
+    x           an array, or anything `wf.asarray` accepts
     axis        the axis to sort along
     descending  whether the largest comes first
     stable      accepted for the Array API: equal elements always keep their order
@@ -284,7 +284,7 @@ def argsort(
 ) -> Tensor:
     """The indices that put x in ascending order along `axis`; NaN counts as the largest.
 
-    x           an array, or what `wf.asarray` makes one of
+    x           an array, or anything `wf.asarray` accepts
     axis        the axis to sort along
     descending  whether the largest comes first
     stable      accepted for the Array API: equal elements always keep their order
@@ -310,7 +310,7 @@ class Ordered(NamedTuple):
 def topk(x: ArrayLike, /, k: int, *, axis: int = -1, largest: bool = True) -> Ordered:
     """The k largest elements along `axis`, in descending order, and their indices.
 
-    x        an array, or what `wf.asarray` makes one of
+    x        an array, or anything `wf.asarray` accepts
     k        how many
     axis     the axis to search along
     largest  False gives the smallest, in ascending order
@@ -331,7 +331,7 @@ def max_with_indices(
 ) -> Ordered:
     """The largest element along `axis` and its index, the first of equal ones.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis to reduce
     keepdims  whether the reduced axis stays, with length 1
 
@@ -353,7 +353,7 @@ def min_with_indices(
 ) -> Ordered:
     """The smallest element along `axis` and its index, the first of equal ones.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis to reduce
     keepdims  whether the reduced axis stays, with length 1
 
@@ -375,7 +375,7 @@ def median(
 ) -> Tensor:
     """The middle element in order, or the mean of the middle two, as in NumPy.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     axis      the axis or axes to reduce; None: all
     keepdims  whether reduced axes stay, with length 1
 
@@ -410,7 +410,7 @@ def quantile(
 ) -> Tensor:
     """The value below which a share q of the elements over `axis` lies.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     q         numbers from 0 to 1, whose axes come first in the result; differentiable too
     axis      the axis or axes to reduce; None: all
     keepdims  whether reduced axes stay, with length 1
@@ -441,7 +441,7 @@ def percentile(
 ) -> Tensor:
     """The value below which q percent of the elements over `axis` lie: `quantile` at q/100.
 
-    x         an array, or what `wf.asarray` makes one of
+    x         an array, or anything `wf.asarray` accepts
     q         numbers from 0 to 100, whose axes come first in the result
     axis      the axis or axes to reduce; None: all
     keepdims  whether reduced axes stay, with length 1
@@ -489,7 +489,7 @@ def searchsorted(
 
     x1      sorted numbers along one axis
     x2      what is looked up
-    side    "left": before equal elements, "right": behind them
+    side    "left": before equal elements, "right": after them
     sorter  indices that sort x1; None: it is sorted
 
     >>> import weft as wf
@@ -499,7 +499,7 @@ def searchsorted(
     x1 = as_tensor(x1)
     x2 = integers_beside(x1, x2)
     if side not in ("left", "right"):
-        raise errors.ArgumentError(f"searchsorted: side {side!r}, expected 'left' or 'right'")
+        raise errors.ArgumentError(f"searchsorted: side={side!r}, expected 'left' or 'right'")
     if sorter is not None:
         x1 = take(x1, sorter)
     return order.searchsorted(x1, x2, side == "right")
@@ -525,7 +525,7 @@ def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, *, minlength: in
 def histogram(x: ArrayLike, edges: ArrayLike, /, weights: ArrayLike | None = None) -> Tensor:
     """How many elements of x, or which sum of weights, fall into [edges[i], edges[i + 1]).
 
-    x        an array, or what `wf.asarray` makes one of
+    x        an array, or anything `wf.asarray` accepts
     edges    increasing numbers; the last interval includes its upper end
     weights  one number for each element; None: 1
 

@@ -39,7 +39,7 @@ def polygamma(n: int, x: ArrayLike, /) -> Tensor:
     """
     n = integer_in("polygamma", "n", n)
     if n < 0:
-        raise errors.ArgumentError(f"polygamma: order {n}, expected 0 or more")
+        raise errors.ArgumentError(f"polygamma: n={n}, expected 0 or more")
     return _special.polygamma(n, as_tensor(x))
 
 
@@ -59,7 +59,7 @@ def zeta(x: ArrayLike, q: ArrayLike | None = None, /) -> Tensor:
 def softmax(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
     """exp(xᵢ)/Σ exp(xⱼ) over all elements, or over an axis or several, as in SciPy.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     axis  the axis or axes to normalise over; None: all
 
     >>> import weft as wf
@@ -74,7 +74,7 @@ def softmax(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
 def log_softmax(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
     """xᵢ − log Σ exp(xⱼ) over all elements, or over an axis or several, as in SciPy.
 
-    x     an array, or what `wf.asarray` makes one of
+    x     an array, or anything `wf.asarray` accepts
     axis  the axis or axes to normalise over; None: all
 
     >>> import weft as wf

@@ -99,7 +99,7 @@ class Tensor(Value):
 
     def __len__(self) -> int:
         if not self._data.shape:
-            raise errors.Unsized("len(): a 0-d tensor has no axes")
+            raise errors.Unsized("len(): a 0-d tensor has no axes; x.item() is its value")
         return self._data.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -176,7 +176,7 @@ class Tensor(Value):
         if node.__class__ is not Leaf:
             if value is not None:
                 raise errors.GradientError(
-                    "grad: only a leaf that requires a gradient has a .grad to set; this is none"
+                    "grad: only a leaf that requires a gradient has a .grad to set; this is not one"
                 )
             if node.__class__ is Node and node.extra is not None:
                 node.extra.grad = None
@@ -187,7 +187,7 @@ class Tensor(Value):
         value = dispatch.above.adopt(value)
         if value.shape != self.shape:
             raise errors.ShapeError(
-                f"grad: got shape {value.shape} for a tensor of shape {self.shape}"
+                f"grad: got shape {value.shape}, expected that of the tensor, {self.shape}"
             )
         if value.device != self.device:
             raise errors.DeviceError(
@@ -318,8 +318,8 @@ class Tensor(Value):
     def _scalar(self, what: str) -> Any:
         if self._data.shape != () and self.size != 1:
             raise errors.ShapeError(
-                f"{what} of a tensor of shape {self.shape}: only one element has one truth or "
-                f"value; use .any(), .all() or an index"
+                f"{what} of a tensor of shape {self.shape}: expected one element; use .any(), "
+                ".all() or an index"
             )
         if self.requires_grad and current.get().grad and what != "bool()":
             self._refuse_hidden_use(what)
@@ -330,7 +330,7 @@ class Tensor(Value):
         caller = sys._getframe(3)
         if is_array_library(caller) or assigns_item(caller):
             raise errors.InterchangeError(
-                f"{what} of a tensor that is being differentiated, asked for by another library "
+                f"{what} of a tensor that is being differentiated, called by another library "
                 "or by array[i] = x, would drop its gradient; use x.detach() if that is meant"
             )
 

@@ -352,7 +352,8 @@ class Tensor(Value):
         """Each element of x, or each slice along `axis`, several times."""
     def reshape(self, /, shape: Shape, *more: int, copy: bool | None = None) -> Tensor:
         """x with another shape, its elements in the same order, row by row."""
-    def roll(self, /, shift: int | tuple[int, ...] | list[int], *, axis: Axes = None) -> Tensor: ...
+    def roll(self, /, shift: int | tuple[int, ...] | list[int], *, axis: Axes = None) -> Tensor:
+        """x shifted circularly: out[(i + shift) mod n] = x[i]."""
     def round(self, /, *, out: Tensor | None = None) -> Tensor:
         """The nearest integer, halves to the even one; its derivative is 0."""
     def rsqrt(self, /, *, out: Tensor | None = None) -> Tensor:

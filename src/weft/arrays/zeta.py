@@ -33,7 +33,7 @@ def riemann(x: "Tensor") -> "Tensor":
     """Borwein's sum for x ≥ −½, and the reflection ζ(x) = 2ˣ πˣ⁻¹ sin(πx/2) Γ(1−x) ζ(1−x) below."""
     x = x if dtypes.is_inexact(x.dtype) else x.to(dtypes.default_float())
     if dtypes.is_complex(x.dtype):
-        raise errors.DTypeError("zeta: of complex numbers; expected real ones")
+        raise errors.DTypeError("zeta: got complex numbers, expected real ones")
     mirrored = x < -0.5
     s = where(x == 1, 2.0, where(mirrored, 1 - x, x))
     n = len(_WEIGHTS)

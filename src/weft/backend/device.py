@@ -46,7 +46,7 @@ def is_torch_device(device: object) -> bool:
 
 
 def _torch_name(device: Any) -> str:
-    """Our name of one of torch's devices: its CPU is not NumPy's."""
+    """Weft's name for a torch device. Torch's CPU is "torch", since "cpu" means NumPy."""
     return "torch" if device.type == CPU else str(device)
 
 

@@ -66,7 +66,7 @@ def withdraw(request: Request) -> None:
 def unpinned_blas() -> str | None:
     """The name of NumPy's BLAS, if its number of threads cannot be set."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-    if blas.counts("numpy") is not None or "1" in map(os.environ.get, names):
+    if blas.thread_count_functions("numpy") is not None or "1" in map(os.environ.get, names):
         return None
     return np.show_config(mode="dicts")["Build Dependencies"]["blas"].get("name", "unknown")
 
@@ -74,7 +74,7 @@ def unpinned_blas() -> str | None:
 def _pin() -> None:
     blas.pin()
     _undo.append(blas.unpin)
-    scipys = blas.counts("scipy")
+    scipys = blas.thread_count_functions("scipy")
     if scipys is not None:
         count, tell = scipys[0](), scipys[1]
         tell(1)

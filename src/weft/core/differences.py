@@ -59,15 +59,16 @@ def differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> Differ
     missing: bias; unexpected: scale; mismatched: weight (expected (3, 3), found (2, 3))
     """
     mismatched = [
-        f"{name} (expected {_kind(expected[name])}, found {_kind(found[name])})"
+        f"{name} (expected {_shape_or_type(expected[name])}, found {_shape_or_type(found[name])})"
         for name in expected
-        if name in found and _kind(expected[name]) != _kind(found[name])
+        if name in found and _shape_or_type(expected[name]) != _shape_or_type(found[name])
     ]
     missing = [name for name in expected if name not in found]
     return Differences(missing, [name for name in found if name not in expected], mismatched)
 
 
-def _kind(value) -> str:
+def _shape_or_type(value) -> str:
+    """The shape of an array; of anything else the name of its type."""
     shape = getattr(value, "shape", None)
     return type(value).__name__ if shape is None else str(tuple(shape))
 

@@ -177,7 +177,7 @@ class Staged(Box):
         if op.stage is not None:
             return op.stage(operands, static)
         if op.promote != ():
-            operands = _alike(op, level, operands)
+            operands = _promote(op, level, operands)
         inputs: list[Any] = []
         avals: list[Any] = []
         for x in operands:
@@ -290,8 +290,11 @@ def _refuse_large(op: Op, inputs: Sequence[Any], avals: Sequence[Aval]) -> None:
             check_holds(op.name, avals[0].dtype, i.value)
 
 
-def _alike(op: Op, level: float, operands: list[Raw]) -> list[Raw]:
-    """Operands cast to one dtype: rules combine raw values unconverted, NumPy promotes silently."""
+def _promote(op: Op, level: float, operands: list[Raw]) -> list[Raw]:
+    """The operands cast to a common dtype.
+
+    Derivative rules mix dtypes, which NumPy promotes implicitly; a graph needs explicit casts.
+    """
     picked = range(len(operands)) if op.promote is None else op.promote
     arrays = [
         i for i in picked if operands[i] is not None and type(operands[i]) not in PYTHON_SCALARS

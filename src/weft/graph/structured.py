@@ -207,17 +207,21 @@ def replay_body(graph: Graph, values: list[Array]) -> list[Array]:
 
 
 class BodyTrace(Staging):
-    """A body that is being traced; what it captures becomes an input, listed in `captured`."""
+    """The trace of a body: the outer tensors that the body captures become inputs of its graph.
+
+    captured  by the identity of a tensor's data and node: (the outer tensor, the index of its
+              input)
+    """
 
     replayed = True
 
     def __init__(self, name: str):
         super().__init__(name)
         self.tag: int = next(tags)
-        self.captured: dict[tuple[int, int], tuple[Any, int]] = {}  # (tensor from outside, input)
+        self.captured: dict[tuple[int, int], tuple[Any, int]] = {}
 
     def constant(self, value: Array) -> int:
-        """The index of a value from outside: an input, or a constant if it is a raw array."""
+        """The index of an outer value in the graph: an input, or a constant if a raw array."""
         tensor = value.__class__ in TENSORS
         if not tensor and value.__class__ not in BOXES:
             return super().constant(value)

@@ -72,7 +72,7 @@ class Symbol(Box):
         """Compute one level down, and append the equation."""
         trace = next(x.trace for x in operands if x.__class__ is cls and x.level == level)
         if op.promote != ():
-            operands = _alike(op, level, operands)
+            operands = _promote_complex(op, level, operands)
         inputs: list[Any] = []
         values = []
         for x in operands:
@@ -128,11 +128,11 @@ class Symbol(Box):
         return behind.issubset(self.trace.constants)
 
 
-def _alike(op: Op, level: float, operands: list[Raw]) -> list[Raw]:
-    """Operands of one kind: a real symbol beside a complex value is cast by an equation.
+def _promote_complex(op: Op, level: float, operands: list[Raw]) -> list[Raw]:
+    """The operands, with real symbols beside a complex value cast to complex by an equation.
 
-    Rules multiply real by complex raw values without a cast. In a trace the cast is needed: its
-    pull-back takes the real part of the cotangent.
+    Derivative rules multiply real by complex raw values without a cast. In a trace the cast is
+    needed: its pull-back takes the real part of the cotangent.
     """
     picked = range(len(operands)) if op.promote is None else op.promote
     arrays = [i for i in picked if type(operands[i]) not in PYTHON_SCALARS]

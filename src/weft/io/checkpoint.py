@@ -244,5 +244,7 @@ def _load(path: Path, device) -> Checkpoint:
             arrays = tensor_file.read(path / name, stored)
         values[field] = Restorer(arrays, device, f"{where}: {field}").tree(skeleton)
     if values["step"] != described.step or type(values["epoch"]) is not int:
-        raise CheckpointError(f"{where}: its step or its epoch is not an integer as saved")
+        raise CheckpointError(
+            f"{where}: damaged: its step is not that of the manifest, or its epoch no integer"
+        )
     return Checkpoint(**values)

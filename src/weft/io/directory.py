@@ -68,7 +68,10 @@ def read_manifest(path: Path) -> Manifest:
     where = path / MANIFEST
     found = manifest.decode(tensor_file.read_whole(where, manifest.LONGEST), str(where))
     if _STEP.fullmatch(path.name) and path.name != step_name(found.step):
-        raise CheckpointError(f"{where}: of step {found.step}, in the directory {path.name}")
+        raise CheckpointError(
+            f"{where}: the manifest is of step {found.step}, but its directory is named "
+            f"{path.name}; was it renamed or copied?"
+        )
     return found
 
 

@@ -141,5 +141,5 @@ def _entry(name: str, found: Any, where: str) -> TensorEntry:
 
 def _naturals(found: Any, where: str) -> tuple[int, ...]:
     if not isinstance(found, list) or not all(type(n) is int and n >= 0 for n in found):
-        raise CheckpointError(f"{where} {str(found)[:80]}, expected a list of integers from 0 on")
+        raise CheckpointError(f"{where} {str(found)[:80]}, expected a list of integers ≥ 0")
     return tuple(found)

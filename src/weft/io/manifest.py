@@ -71,7 +71,7 @@ def _check_keys(table, expected: set[str], where: str) -> None:
 
 def _natural(value, what: str, where: str) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
-        raise CheckpointError(f"{where}: {what} {str(value)[:40]}, expected an integer from 0 on")
+        raise CheckpointError(f"{where}: {what} {str(value)[:40]}, expected an integer ≥ 0")
     return value
 
 

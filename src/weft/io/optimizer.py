@@ -110,7 +110,8 @@ def _read(path: Path, cls: str, device) -> Any:
         )
     if metadata.get("weft.class") != cls:
         raise CheckpointError(
-            f"{path}: the state of a {metadata.get('weft.class')!r:.40}, expected that of {cls!r}"
+            f"{path}: the state of a {metadata.get('weft.class')!r:.40} cannot be loaded into "
+            f"{cls!r}; make the optimizer that was saved"
         )
     skeleton = strict_json.loads(metadata["weft.tree"], str(path))
     return Restorer(arrays, device, str(path)).tree(skeleton)

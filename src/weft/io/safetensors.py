@@ -63,8 +63,8 @@ def _check(name, tensor) -> None:
         )
     if type(tensor) not in GROUND:
         raise ArgumentError(
-            f"save_safetensors: {name!r} is a {type(tensor).__name__}, expected a tensor (and none "
-            "of a running jvp or vmap)"
+            f"save_safetensors: {name!r} is a {type(tensor).__name__}, expected a tensor, "
+            "outside of jvp and vmap"
         )
 
 

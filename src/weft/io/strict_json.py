@@ -38,12 +38,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(out) < len(pairs):
         names = [k for k, _ in pairs]
         twice = next(k for i, k in enumerate(names) if k in names[:i])
-        raise ValueError(f"the key {_short(twice)!r} twice")
+        raise ValueError(f"the key {_short(twice)!r} occurs twice")
     return out
 
 
 def _constant(name: str):
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _float(text: str) -> float:
@@ -55,7 +55,7 @@ def _float(text: str) -> float:
 
 def _int(text: str) -> int:
     if len(text) > DIGITS:
-        raise ValueError(f"an integer of {len(text)} digits")
+        raise ValueError(f"an integer of {len(text)} digits is too long")
     return int(text)
 
 

@@ -115,7 +115,7 @@ def read_whole(path: Path, longest: int) -> bytes:
     """All bytes of a file that is not too long."""
     with _open(path) as (file, size):
         if size > longest:
-            raise CheckpointError(f"{path}: {size} bytes, more than {longest}")
+            raise CheckpointError(f"{path}: {size} bytes, expected at most {longest}")
         buffer = bytearray(size)
         _exactly(file, buffer, str(path))
     return bytes(buffer)
@@ -213,6 +213,6 @@ def _values(head: Header, arrays: dict[str, np.ndarray], where: str) -> dict[str
     for name in set(parts):
         array = arrays[name]
         if array.dtype not in (dtypes.float32, dtypes.float64) or array.shape[-1:] != (2,):
-            raise CheckpointError(f"{where}: {name!r} is no pair of real and imaginary part")
+            raise CheckpointError(f"{where}: {name!r} is not a pair of real and imaginary parts")
         arrays[name] = array.view(dtypes.to_complex(array.dtype))[..., 0]
     return {name: arrays[name] for name in head.entries}

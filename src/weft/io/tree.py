@@ -40,7 +40,8 @@ class Flattener:
         """The JSON of a value; its arrays are kept under names made of the path."""
         if len(path) > DEPTH:
             raise errors.ArgumentError(
-                f"save: {self._spell_path(path[:4])}… is nested deeper than {DEPTH} levels"
+                f"save: {self._spell_path(path[:4])}… is nested deeper than {DEPTH} levels; nest "
+                "it less"
             )
         if value is None or type(value) in (bool, str):
             return value
@@ -67,7 +68,7 @@ class Flattener:
         if not -_LARGEST < value < _LARGEST:
             raise errors.ArgumentError(
                 f"save: {self._spell_path(path)} is an integer of {strict_json.DIGITS} digits or "
-                "more"
+                "more; save it as a string"
             )
         return value
 
@@ -85,7 +86,8 @@ class Flattener:
     def mapping(self, value: Any, path: Any) -> Any:
         if not all(type(k) in (str, int) for k in value):
             raise errors.ArgumentError(
-                f"save: {self._spell_path(path)} has keys that are neither strings nor integers"
+                f"save: {self._spell_path(path)} has keys that are neither strings nor integers; "
+                "use only those"
             )
         pairs = [(k, self.skeleton(v, (*path, str(k)))) for k, v in value.items()]
         if any(type(k) is int for k in value):

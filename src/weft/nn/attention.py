@@ -64,8 +64,8 @@ class MultiheadAttention(Module):
         sizes("MultiheadAttention", embed_dim=embed_dim, num_heads=num_heads)
         if embed_dim % num_heads:
             raise errors.ArgumentError(
-                f"MultiheadAttention: embed_dim={embed_dim} in {num_heads} heads; expected a "
-                "divisor"
+                f"MultiheadAttention: embed_dim={embed_dim} in {num_heads} heads; num_heads must "
+                "divide embed_dim"
             )
         self.embed_dim = embed_dim
         self.num_heads = num_heads

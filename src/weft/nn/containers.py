@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def _position(name: str, i: int, n: int) -> int:
     if not -n <= i < n:
-        raise errors.IndexingError(f"{name}: index {i} with {n} entries")
+        raise errors.IndexingError(f"{name}: index {i} is out of range for {n} entries")
     return i % n
 
 
@@ -28,7 +28,7 @@ class _NumberedModules(Module):
         self.extend(modules)
 
     def append(self, module: Module) -> Self:
-        """Add a module behind the others; returns the container.
+        """Add a module after the others; returns the container.
 
         module  the module
 
@@ -40,7 +40,7 @@ class _NumberedModules(Module):
         return self
 
     def extend(self, modules: Iterable[Module]) -> Self:
-        """Add modules behind the others; returns the container.
+        """Add modules after the others; returns the container.
 
         modules  the modules
 
@@ -281,7 +281,7 @@ class ParameterList(Module):
         self.extend(values)
 
     def append(self, value: ArrayLike) -> Self:
-        """Add a parameter behind the others; returns the list.
+        """Add a parameter after the others; returns the list.
 
         value  the parameter, or a tensor that is made one
 
@@ -293,7 +293,7 @@ class ParameterList(Module):
         return self
 
     def extend(self, values: Iterable[ArrayLike]) -> Self:
-        """Add parameters behind the others; returns the list.
+        """Add parameters after the others; returns the list.
 
         values  the parameters
 

@@ -131,7 +131,7 @@ class _Conv(_Convolution):
         return function(x, self.weight, self.bias, self.stride, 0, *how)
 
     def _borders(self) -> list[int]:
-        """The widths that `pad` takes: the last axis first, before and behind."""
+        """The widths that `pad` takes: the last axis first, before and after."""
         if self.padding == "valid":
             return [0, 0] * self.axes
         if self.padding == "same":
@@ -276,7 +276,7 @@ class ConvTranspose1d(_ConvTranspose):
 
     in_channels, out_channels               C before and after
     kernel_size, stride, padding, dilation  those of the `Conv1d` that it transposes
-    output_padding                          by how much the result is longer behind
+    output_padding                          how many elements are added at the end of the result
     groups                                  so many groups of channels are convolved apart
     bias                                    whether there is a bias
     padding_mode                            zeros
@@ -295,7 +295,7 @@ class ConvTranspose2d(_ConvTranspose):
 
     in_channels, out_channels               C before and after
     kernel_size, stride, padding, dilation  those of the `Conv2d` that it transposes
-    output_padding                          by how much the result is longer behind
+    output_padding                          how many elements are added at the end of the result
     groups                                  so many groups of channels are convolved apart
     bias                                    whether there is a bias
     padding_mode                            zeros
@@ -314,7 +314,7 @@ class ConvTranspose3d(_ConvTranspose):
 
     in_channels, out_channels               C before and after
     kernel_size, stride, padding, dilation  those of the `Conv3d` that it transposes
-    output_padding                          by how much the result is longer behind
+    output_padding                          how many elements are added at the end of the result
     groups                                  so many groups of channels are convolved apart
     bias                                    whether there is a bias
     padding_mode                            zeros

@@ -215,7 +215,7 @@ def dirac_(tensor: _T, groups: int = 1) -> _T:
         raise errors.ShapeError(f"dirac_: a tensor of shape {shape}, expected 3, 4 or 5 axes")
     if groups < 1 or shape[0] % groups:
         raise errors.ArgumentError(
-            f"dirac_: {shape[0]} channels in {groups} groups; expected a divisor"
+            f"dirac_: {shape[0]} channels in {groups} groups; groups must divide the channels"
         )
     each = shape[0] // groups
     middle = tuple(n // 2 for n in shape[2:])
@@ -370,7 +370,7 @@ def sparse_(
     if len(shape) != 2:
         raise errors.ShapeError(f"sparse_: a tensor of shape {shape}, expected a matrix")
     if not 0 <= sparsity <= 1:
-        raise errors.ArgumentError(f"sparse_: sparsity {sparsity}, expected 0 to 1")
+        raise errors.ArgumentError(f"sparse_: sparsity={sparsity}, expected 0 to 1")
     made: dict[str, Any] = {"device": tensor.device, "generator": generator}
     values = random.normal(0.0, std, shape, tensor.dtype, **made)
     order = argsort(random.rand(shape, "float64", **made), 0, False)

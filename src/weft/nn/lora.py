@@ -78,7 +78,7 @@ class LoRALinear(Module):
             base = Linear(in_features, out_features, bias, device, dtype)
         if base.weight.shape != (out_features, in_features):
             raise errors.ShapeError(
-                f"LoRALinear: a base of weight {base.weight.shape}, expected "
+                f"LoRALinear: a base whose weight is {base.weight.shape}, expected "
                 f"{(out_features, in_features)}"
             )
         self.in_features = in_features
@@ -167,7 +167,7 @@ class LoRALinear(Module):
         True
         """
         if self.merged:
-            raise errors.ArgumentError("merge: the update is in the weight already")
+            raise errors.ArgumentError("merge: already merged; call unmerge() first")
         with no_grad():
             self._base = self.weight.detach().clone()
             self._merge_into_weight()

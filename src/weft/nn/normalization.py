@@ -470,7 +470,8 @@ class GroupNorm(Module):
         sizes("GroupNorm", num_groups=num_groups, num_channels=num_channels)
         if num_channels % num_groups:
             raise errors.ArgumentError(
-                f"GroupNorm: {num_channels} channels in {num_groups} groups; expected a divisor"
+                f"GroupNorm: {num_channels} channels in {num_groups} groups; num_groups must "
+                "divide num_channels"
             )
         self.num_groups = num_groups
         self.num_channels = num_channels

@@ -62,9 +62,9 @@ class MaxPool1d(_MaxPool):
 
     kernel_size     how many elements a window has
     stride          how far apart windows begin; None: kernel_size
-    padding         how much comes at the ends, and never is the largest
+    padding         how much is added at both ends, where no maximum is found
     dilation        the distance of a window's elements
-    return_indices  whether their indices are returned too
+    return_indices  whether to return the indices of the maxima along the axis too
     ceil_mode       whether windows may begin inside and end beyond the border
 
     >>> import weft as wf
@@ -80,9 +80,9 @@ class MaxPool2d(_MaxPool):
 
     kernel_size     how many elements a window has: a number or two
     stride          how far apart windows begin; None: kernel_size
-    padding         how much comes at the ends, and never is the largest
+    padding         how much is added at both ends, where no maximum is found
     dilation        the distance of a window's elements
-    return_indices  whether their indices, counted along rows, are returned too
+    return_indices  whether to return the flat (row-major) indices of the maxima too
     ceil_mode       whether windows may begin inside and end beyond the border
 
     >>> import weft as wf
@@ -98,9 +98,9 @@ class MaxPool3d(_MaxPool):
 
     kernel_size     how many elements a window has: a number or three
     stride          how far apart windows begin; None: kernel_size
-    padding         how much comes at the ends, and never is the largest
+    padding         how much is added at both ends, where no maximum is found
     dilation        the distance of a window's elements
-    return_indices  whether their indices, counted along rows, are returned too
+    return_indices  whether to return the flat (row-major) indices of the maxima too
     ceil_mode       whether windows may begin inside and end beyond the border
 
     >>> import weft as wf
@@ -276,7 +276,7 @@ class AdaptiveMaxPool1d(_AdaptiveMax):
     Of (N, C, L) or (C, L).
 
     output_size     how many windows
-    return_indices  whether their indices are returned too
+    return_indices  whether to return the indices of the maxima along the axis too
 
     >>> import weft as wf
     >>> wf.nn.AdaptiveMaxPool1d(1)(wf.ones((2, 4))).shape
@@ -292,7 +292,7 @@ class AdaptiveMaxPool2d(_AdaptiveMax):
     Of images (N, C, H, W) or (C, H, W).
 
     output_size     how many windows: a number or two; None leaves an axis as it is
-    return_indices  whether their indices, counted along rows, are returned too
+    return_indices  whether to return the flat (row-major) indices of the maxima too
 
     >>> import weft as wf
     >>> wf.nn.AdaptiveMaxPool2d(1)(wf.ones((2, 4, 4))).shape
@@ -308,7 +308,7 @@ class AdaptiveMaxPool3d(_AdaptiveMax):
     Of volumes (N, C, D, H, W) or (C, D, H, W).
 
     output_size     how many windows: a number or three; None leaves an axis as it is
-    return_indices  whether their indices, counted along rows, are returned too
+    return_indices  whether to return the flat (row-major) indices of the maxima too
 
     >>> import weft as wf
     >>> wf.nn.AdaptiveMaxPool3d(1)(wf.ones((2, 4, 4, 4))).shape

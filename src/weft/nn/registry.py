@@ -56,8 +56,8 @@ class Registry:
             return "_modules"
         if isinstance(value, ParameterDict):
             raise errors.ModuleError(
-                f"{type(self).__name__}.{name}: a wf.ParameterDict is not seen by a module; use "
-                "wf.nn.ParameterDict"
+                f"{type(self).__name__}.{name}: a module does not register the parameters of a "
+                "wf.ParameterDict; use wf.nn.ParameterDict"
             )
         for store in _STORES:
             if name in vars(self).get(store, ()):
@@ -86,7 +86,7 @@ class Registry:
         what  what was being done
         """
         return errors.ModuleError(
-            f"{type(self).__name__}: {what} before its beginnings are made; call "
+            f"{type(self).__name__}: {what} before Module.__init__ has run; call "
             "super().__init__() first in its __init__"
         )
 
@@ -156,9 +156,14 @@ class Registry:
         if "_modules" not in vars(self):
             raise self.not_begun(f"registering {name!r}")
         if not isinstance(name, str) or not name or "." in name:
-            raise errors.ArgumentError(f"the name {name!r}: expected a string without dots")
+            raise errors.ArgumentError(
+                f"{type(self).__name__}: the name {name!r}, expected a string without dots"
+            )
         if hasattr(self, name) and name not in vars(self)[store]:
-            raise errors.ArgumentError(f"{type(self).__name__} has something else under {name!r}")
+            raise errors.ArgumentError(
+                f"{type(self).__name__} has an attribute {name!r} already, which is not one of its "
+                f"{store[1:]}; take another name, or `del` it first"
+            )
         vars(self)[store][name] = value
 
     # Iteration
@@ -166,10 +171,10 @@ class Registry:
     def named_modules(
         self, prefix: str = "", remove_duplicate: bool = True
     ) -> "Iterator[tuple[str, Module]]":
-        """(name, module) of this module and all in it, each once.
+        """Iterate over (name, module) pairs of this module and all its submodules.
 
-        prefix            what comes before each name
-        remove_duplicate  whether a module that is held twice comes once
+        prefix            prepended to each name
+        remove_duplicate  whether a module that is used twice comes once
 
         >>> import weft as wf
         >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
@@ -189,7 +194,7 @@ class Registry:
                 yield from child._walk(f"{prefix}.{name}" if prefix else name, seen)
 
     def modules(self) -> "Iterator[Module]":
-        """This module and all in it, each once.
+        """Iterate over this module and all its submodules; a shared module comes once.
 
         >>> import weft as wf
         >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
@@ -199,7 +204,7 @@ class Registry:
         return (m for _, m in self.named_modules())
 
     def named_children(self) -> "Iterator[tuple[str, Module]]":
-        """(name, module) of the modules directly in this one, each once.
+        """Iterate over (name, module) pairs of the direct submodules; a shared one comes once.
 
         >>> import weft as wf
         >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
@@ -213,7 +218,7 @@ class Registry:
                 yield name, child
 
     def children(self) -> "Iterator[Module]":
-        """The modules directly in this one, each once.
+        """Iterate over the direct submodules; a shared module comes once.
 
         >>> import weft as wf
         >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
@@ -237,11 +242,11 @@ class Registry:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """(name, parameter), those that are shared once.
+        """Iterate over (name, parameter) pairs; a shared parameter comes once.
 
-        prefix            what comes before each name
-        recurse           whether those of the modules in this one come too
-        remove_duplicate  whether a parameter that is held twice comes once
+        prefix            prepended to each name
+        recurse           whether to include parameters of submodules
+        remove_duplicate  whether a shared parameter comes once, or under each of its names
 
         >>> import weft as wf
         >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
@@ -251,9 +256,9 @@ class Registry:
         return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """The parameters, those that are shared once.
+        """Iterate over the parameters; a shared parameter comes once.
 
-        recurse  whether those of the modules in this one come too
+        recurse  whether to include parameters of submodules
 
         >>> import weft as wf
         >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
@@ -265,11 +270,11 @@ class Registry:
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> "Iterator[tuple[str, Tensor]]":
-        """(name, buffer), those that are shared once.
+        """Iterate over (name, buffer) pairs; a shared buffer comes once.
 
-        prefix            what comes before each name
-        recurse           whether those of the modules in this one come too
-        remove_duplicate  whether a buffer that is held twice comes once
+        prefix            prepended to each name
+        recurse           whether to include buffers of submodules
+        remove_duplicate  whether a shared buffer comes once, or under each of its names
 
         >>> import weft as wf
         >>> [name for name, b in wf.nn.BatchNorm1d(2).named_buffers()]
@@ -278,9 +283,9 @@ class Registry:
         return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> "Iterator[Tensor]":
-        """The buffers, those that are shared once.
+        """Iterate over the buffers; a shared buffer comes once.
 
-        recurse  whether those of the modules in this one come too
+        recurse  whether to include buffers of submodules
 
         >>> import weft as wf
         >>> [b.shape for b in wf.nn.BatchNorm1d(2).buffers()]
@@ -289,7 +294,7 @@ class Registry:
         return (b for _, b in self.named_buffers(recurse=recurse))
 
     def lora_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """(name, parameter) of the low-rank adapters: those called `lora_…`.
+        """Iterate over (name, parameter) pairs of the low-rank adapters: those called `lora_…`.
 
         >>> import weft as wf
         >>> [name for name, p in wf.nn.LoRALinear(4, 2).lora_parameters()]

@@ -42,8 +42,8 @@ class Flatten(Module):
         first, last = (axis_in("Flatten", d, len(shape)) for d in (self.start_dim, self.end_dim))
         if first > last:
             raise errors.AxisError(
-                f"Flatten: from axis {self.start_dim} to {self.end_dim} of {x.shape}, which is "
-                "before it"
+                f"Flatten: start_dim={self.start_dim} comes after end_dim={self.end_dim} in "
+                f"{x.shape}; exchange them"
             )
         inside = prod(shape[first : last + 1])
         return reshape(x, (*shape[:first], inside, *shape[last + 1 :]))
@@ -363,7 +363,7 @@ class CircularPad3d(_CircularPad):
 
 _PAD = """{what}
 
-padding  how wide, for each axis, the last one first: (before, behind); or one number for all{value}
+padding  how wide, for each axis, the last one first: (before, after); or one number for all{value}
 
 >>> import weft as wf
 >>> wf.nn.{name}({padding})({example}
@@ -373,11 +373,11 @@ padding  how wide, for each axis, the last one first: (before, behind); or one n
 def _document(kinds: Sequence[type[Module]], what: str, ends: str, value: str = "") -> None:
     """Say what the borders of a kind are, for one, two and three axes.
 
-    `ends` are the elements that one more before and behind makes of [1.0, 2.0, 3.0].
+    ends  the elements added before and after [1.0, 2.0, 3.0] by a padding of 1
     """
-    before, behind = ends.split()
+    before, after = ends.split()
     padding = "1, 9.0" if value else "1"
-    example = f"wf.tensor([[1.0, 2.0, 3.0]])).tolist()\n[[{before}, 1.0, 2.0, 3.0, {behind}]]"
+    example = f"wf.tensor([[1.0, 2.0, 3.0]])).tolist()\n[[{before}, 1.0, 2.0, 3.0, {after}]]"
     for n, kind in enumerate(kinds, 1):
         kind.__doc__ = _PAD.format(
             what=what, value=value, name=kind.__name__, padding=padding, example=example

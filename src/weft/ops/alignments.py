@@ -1,7 +1,7 @@
 """Rows: the probability of a sequence of labels, over all its alignments with a longer one.
 
 Connectionist temporal classification (Graves et al. 2006). The log-probabilities are (…, T,
-classes), the states (…, 2L + 1): the labels with a blank before, between and behind them. Each
+classes), the states (…, 2L + 1): the labels with a blank before, between and after them. Each
 array of labels has its own number of frames and of labels.
 """
 
@@ -77,7 +77,7 @@ class _Lattice:
         return reached, _shift(reached, 1, -inf), further
 
     def is_final(self):
-        """The last label and the blank behind it."""
+        """The last label and the blank after it."""
         return logical_and(greater(self.number, self.end - 2), less(self.number, self.end + 1))
 
     def forward(self) -> list:

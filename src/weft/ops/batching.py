@@ -40,7 +40,7 @@ def all_spread(size: int, mapped: Sequence[bool], args: Sequence[Array]) -> list
 
 
 def align_batch(x: Array, ndim: int) -> Array:
-    """x, which has a batch axis, with axes of length 1 inserted behind it, to `ndim` axes."""
+    """x, which has a batch axis, with axes of length 1 inserted after it, to `ndim` axes."""
     missing = ndim - len(x.shape)
     if missing <= 0:
         return x

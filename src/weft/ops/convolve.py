@@ -197,7 +197,7 @@ def _biased_shape(x: Aval, w: Aval, b: Aval, *how) -> Aval:
 
 
 def _per_channel(b, ndim: int):
-    """(…, o) with axes of length 1 behind, to broadcast to results of `ndim` axes."""
+    """(…, o) with axes of length 1 appended, to broadcast to results of `ndim` axes."""
     return reshape(b, (*b.shape[:-1], 1, b.shape[-1], *(1,) * (ndim - 2)))
 
 

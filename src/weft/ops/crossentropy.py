@@ -4,7 +4,7 @@ The logits are (…, classes). Neither their log-softmax nor a second array for 
 allocated: backends go through the lines in chunks.
 
 The two numbers are log Σ exp(x), lse, and its rounding error, rest: beside large logits lse
-has few digits behind the point, or none, and the softmax is exp(x − lse − rest).
+has few digits after the point, or none, and the softmax is exp(x − lse − rest).
 """
 
 from ..core import dtypes

@@ -38,7 +38,7 @@ def _draw_each(
     return xp.stack(each, 0).reshape((*lead, *sizes)) if lead else each[0]
 
 
-def behind(state: Array, words: int) -> Array:
+def state_after(state: Array, words: int) -> Array:
     """The state of a stream after a draw of `words` words."""
     blocks = -(-words // WORDS_PER_BLOCK)
     return add(state, np.array([0, blocks, 0], np.uint64))

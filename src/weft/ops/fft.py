@@ -1,7 +1,7 @@
 """Rows: discrete Fourier transforms."""
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 from ..core import dtypes
 from ..core.aval import Aval, axes_in, axis_in
@@ -147,12 +147,23 @@ def _resize(name: str, x, n: int | None, axis: int):
     have = x.shape[axis]
     if n is None or n == have:
         return x
-    if n < 1:
-        raise ArgumentError(f"{name}: a length of {n}, expected at least 1")
+    _check_length(name, n)
     if n < have:
         return narrow(x, axis, 0, n)
     shape = (*x.shape[:axis], n, *x.shape[axis + 1 :])
     return unslice(x, along(x.shape, axis, (0, have, 1)), shape)
+
+
+def _check_length(name: str, n: Any, fix: str = "") -> None:
+    if not hasattr(n, "__index__"):
+        raise DTypeError(f"{name}: a length of {n!r}, expected an integer")
+    if n < 1:
+        raise ArgumentError(f"{name}: a length of {n}, expected at least 1{fix}")
+
+
+def _check_sequence(name: str, what: str, given: Any, each: str) -> None:
+    if not isinstance(given, Iterable):
+        raise DTypeError(f"{name}: {what}={given!r}, expected a sequence of {each}: ({given!r},)")
 
 
 def _as_complex(x):
@@ -164,13 +175,24 @@ def _as_complex(x):
 def _axes_and_sizes(name: str, x, s, axes):
     """Axes counted from the front, each with the length it is to have (None: its own)."""
     ndim = len(x.shape)
+    if s is not None:
+        _check_sequence(name, "s", s, "lengths")
     if axes is None:
         axes = range(ndim) if s is None else range(ndim - len(s), ndim)
+    _check_sequence(name, "axes", axes, "axes")
     axes = [axis_in(name, a, ndim) for a in axes]
     sizes = [None] * len(axes) if s is None else [None if n == -1 else n for n in s]
     if len(sizes) != len(axes):
         raise ArgumentError(f"{name}: {len(sizes)} lengths for {len(axes)} axes; give one for each")
     return axes, sizes
+
+
+def _some_axes(name: str, x, s, axes):
+    """`_axes_and_sizes`, of at least one axis: the last is the one that is halved."""
+    found, sizes = _axes_and_sizes(name, x, s, axes)
+    if not found:
+        raise ArgumentError(f"{name}: got no axes, expected at least one for real values")
+    return found, sizes
 
 
 def _transform(name: str, row, x, s, axes, norm):
@@ -294,8 +316,7 @@ def rfftn(
     >>> wf.fft.rfftn(wf.ones((4, 4))).shape
     (4, 3)
     """
-    axes, sizes = _axes_and_sizes("rfftn", x, s, axes)
-    *others, last = axes
+    (*others, last), sizes = _some_axes("rfftn", x, s, axes)
     y = rfft_row(_resize("rfftn", x, sizes[-1], last), last, norm or "backward")
     return _transform("rfftn", fftn_row, y, s and s[:-1], others, norm) if others else y
 
@@ -315,11 +336,9 @@ def irfftn(
     >>> wf.fft.irfftn(wf.fft.rfftn(wf.ones((2, 4)))).tolist()
     [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
     """
-    axes, sizes = _axes_and_sizes("irfftn", x, s, axes)
-    *others, last = axes
+    (*others, last), sizes = _some_axes("irfftn", x, s, axes)
     n = 2 * (x.shape[last] - 1) if sizes[-1] is None else sizes[-1]
-    if n < 1:
-        raise ArgumentError(f"irfftn: a length of {n}, expected at least 1; give s or n")
+    _check_length("irfftn", n, "; give s or n")
     x = _as_complex(x)
     if others:
         x = _transform("irfftn", ifftn_row, x, s and s[:-1], others, norm)
@@ -423,6 +442,7 @@ def ihfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "ba
 
 def _roll_axes(name: str, x, axes, sign: int):
     if axes is not None and not isinstance(axes, int):
+        _check_sequence(name, "axes", axes, "axes")
         axes = tuple(axes)
     axes = axes_in(name, axes, len(x.shape))
     return roll(x, tuple(sign * (x.shape[a] // 2) for a in axes), axes)

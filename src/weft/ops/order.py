@@ -157,7 +157,7 @@ def _searchsorted_shape(sequence: Aval, x: Aval, right: bool) -> Aval:
 def _comes_before(a, x, right: bool):
     """Whether an element of a sorted array lies before the insertion point of x.
 
-    NaN is sorted behind all numbers.
+    NaN is sorted after all numbers.
     """
     passed = less_equal(a, x) if right else less(a, x)
     if not dtypes.is_inexact(aval_of(a).dtype):

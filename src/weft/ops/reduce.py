@@ -106,7 +106,7 @@ prod: Caller = general(
 
 
 def _share_batch(call, size, mapped, args, static):
-    """The extreme may be 0-d: it is aligned with x behind the batch axis."""
+    """The extreme may be 0-d: axes of length 1 after the batch axis align it with x."""
     x, y = all_spread(size, mapped, args)
     return call(x, align_batch(y, len(x.shape)), tuple(a + 1 for a in static[0]))
 

@@ -418,7 +418,7 @@ class AdafactorConfig(Config):
                      step itself where `relative_step` is off
     eps              added to squared gradients; None: a floor of the dtype's precision instead
     clip_threshold   the largest root mean square of an update
-    decay_rate       second moments are averaged with 1 − t^decay_rate
+    decay_rate       β₂ at step t is 1 − t^decay_rate
     weight_decay     decoupled: p ← p·(1 − rate·weight_decay) before the step
     scale_parameter  whether steps are relative to the parameter's root mean square
     relative_step    whether steps are at most t^−½

@@ -33,7 +33,7 @@ class LBFGS(Optimizer):
     """L-BFGS: quasi-Newton steps from the last changes of parameters and gradients.
 
     params            tensors, (name, tensor) pairs, a dict, a module, or a list of groups
-    config            a `LBFGSConfig` in place of the keywords, or a learning rate
+    config            an `LBFGSConfig` in place of the keywords, or a learning rate
     lr                the length of a step, where there is no line search
     max_iter          how many steps a call of `step` makes at most
     max_eval          how often it calls the function at most; None: 1.25·max_iter

@@ -49,7 +49,7 @@ class SGD(Optimizer):
     """Gradient descent with momentum: b ← momentum·b + (1 − dampening)·g; p ← p − lr·b.
 
     params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
-    config        a `SGDConfig` in place of the keywords, or a learning rate
+    config        an `SGDConfig` in place of the keywords, or a learning rate
     lr            the learning rate
     momentum      how much of the former steps is kept
     weight_decay  L2 penalty: weight_decay·p is added to the gradient
@@ -88,7 +88,7 @@ class Adam(_Moments):
     """Adam (Kingma and Ba, 2015).
 
     params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
-    config        a `AdamConfig` in place of the keywords, or a learning rate
+    config        an `AdamConfig` in place of the keywords, or a learning rate
     lr            the learning rate
     beta1         how much of the mean m of gradients is kept
     beta2         how much of the mean v of squared gradients is kept
@@ -121,7 +121,7 @@ class AdamW(_Moments):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
 
     params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
-    config        a `AdamWConfig` in place of the keywords, or a learning rate
+    config        an `AdamWConfig` in place of the keywords, or a learning rate
     lr            the learning rate
     beta1         how much of the mean m of gradients is kept
     beta2         how much of the mean v of squared gradients is kept
@@ -154,7 +154,7 @@ class NAdam(_Moments):
     """Adam with Nesterov momentum (Dozat, 2016).
 
     params                  tensors, (name, tensor) pairs, a dict, a module, or a list of groups
-    config                  a `NAdamConfig` in place of the keywords, or a learning rate
+    config                  an `NAdamConfig` in place of the keywords, or a learning rate
     lr                      the learning rate
     beta1                   how much of the mean m of gradients is kept
     beta2                   how much of the mean v of squared gradients is kept
@@ -190,7 +190,7 @@ class RAdam(_Moments):
     """Adam with a rectified variance (Liu et al., 2020).
 
     params                  tensors, (name, tensor) pairs, a dict, a module, or a list of groups
-    config                  a `RAdamConfig` in place of the keywords, or a learning rate
+    config                  an `RAdamConfig` in place of the keywords, or a learning rate
     lr                      the learning rate
     beta1                   how much of the mean m of gradients is kept
     beta2                   how much of the mean v of squared gradients is kept
@@ -219,7 +219,7 @@ class RMSprop(Optimizer):
     """RMSprop (Hinton, 2012): v ← α·v + (1 − α)·g²; p ← p − lr·g/(√v + eps).
 
     params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
-    config        a `RMSpropConfig` in place of the keywords, or a learning rate
+    config        an `RMSpropConfig` in place of the keywords, or a learning rate
     lr            the learning rate
     alpha         how much of the mean v of squared gradients is kept
     eps           what is added to the root, so that nothing is divided by 0
@@ -252,7 +252,7 @@ class Adagrad(Optimizer):
 
     params                     tensors, (name, tensor) pairs, a dict, a module, or a list of
                                groups
-    config                     a `AdagradConfig` in place of the keywords, or a learning rate
+    config                     an `AdagradConfig` in place of the keywords, or a learning rate
     lr                         the learning rate
     lr_decay                   the rate of step t is lr/(1 + (t − 1)·lr_decay)
     weight_decay               L2 penalty: weight_decay·p is added to the gradient
@@ -347,12 +347,12 @@ class Adafactor(_Real):
     """Adafactor (Shazeer and Stern, 2018): second moments as rows and columns, relative steps.
 
     params           tensors, (name, tensor) pairs, a dict, a module, or a list of groups
-    config           a `AdafactorConfig` in place of the keywords, or a learning rate
+    config           an `AdafactorConfig` in place of the keywords, or a learning rate
     lr               the largest relative step (None: 10⁻², or 10⁻⁶·t with `warmup_init`); the
                      step itself where `relative_step` is off
     eps              added to squared gradients; None: a floor of the dtype's precision instead
     clip_threshold   the largest root mean square of an update
-    decay_rate       second moments are averaged with 1 − t^decay_rate
+    decay_rate       β₂ at step t is 1 − t^decay_rate
     weight_decay     decoupled: p ← p·(1 − rate·weight_decay) before the step
     scale_parameter  whether steps are relative to the parameter's root mean square
     relative_step    whether steps are at most t^−½
@@ -361,8 +361,9 @@ class Adafactor(_Real):
     warmup_init      whether the first steps are small
     maximize         whether the loss is to grow
 
-    With keywords only, PyTorch's defaults hold (`lr=1e-2`, `eps=(None, 1e-3)`, `d=1.0`,
-    `beta2_decay=-0.8`); `AdafactorConfig` has the paper's.
+    With keywords only, PyTorch's defaults hold: `lr=1e-2`, `eps=None` and `eps2=1e-3` (PyTorch's
+    pair `eps`), `clip_threshold=1.0` (`d`), `decay_rate=-0.8` (`beta2_decay`). PyTorch's names are
+    accepted too. `AdafactorConfig` has the paper's defaults.
 
     >>> import weft as wf
     >>> p = wf.Parameter(wf.ones((4, 4)))
@@ -459,7 +460,7 @@ class Adam8bit(_Quantised):
     """Adam with its moments in 8 bits (Dettmers et al., 2022): 2 bytes of state a parameter.
 
     params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
-    config        a `Adam8bitConfig` in place of the keywords, or a learning rate
+    config        an `Adam8bitConfig` in place of the keywords, or a learning rate
     lr            the learning rate
     beta1         how much of the mean m of gradients is kept
     beta2         how much of the mean v of squared gradients is kept
@@ -487,7 +488,7 @@ class AdamW8bit(_Quantised):
     """AdamW with its moments in 8 bits: 2 bytes of state a parameter.
 
     params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
-    config        a `AdamW8bitConfig` in place of the keywords, or a learning rate
+    config        an `AdamW8bitConfig` in place of the keywords, or a learning rate
     lr            the learning rate
     beta1         how much of the mean m of gradients is kept
     beta2         how much of the mean v of squared gradients is kept

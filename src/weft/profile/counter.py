@@ -52,6 +52,7 @@ class Counter:
         self._outer: Any = None
         self._before: Any = None
         self._callback: Any = None
+        self._pressed: Callable[[int], bool] | None = None
         self._lock = RLock()
         self._asked = 0  # the thread that is making room
         self._failure: BaseException | None = None
@@ -176,7 +177,8 @@ class Counter:
 
         An allocation that would pass the limit fails: NumPy raises MemoryError. Before that,
         `on_pressure` is called, in the middle of whatever asks for memory: it may drop arrays, and
-        returns whether to try again. It is asked again as long as it frees something. If it raises
+        returns whether to try again. It is asked again as long as that
+        is not enough, so it must return False when nothing is left to drop. If it raises
         an exception, the allocation fails, and the exception is in `failure`.
 
         nbytes       the limit in bytes; None: no limit
@@ -196,7 +198,11 @@ class Counter:
             raise ArgumentError(f"Counter.limit: {nbytes} bytes, expected 0 or more, or None")
         if self._words is None:  # not begun: kept aside until it is
             self._words = (ctypes.c_int64 * Record.SIZE)()
+        if on_pressure is not None and on_pressure == self._pressed:  # it may be running now
+            self._words[Record.LIMIT] = UNLIMITED if nbytes is None else nbytes
+            return
         self._callback, before = None, self._callback
+        self._pressed = on_pressure
         place = 0
         if on_pressure is not None:
             self._callback = _PRESSURE(self._make_room(on_pressure))
@@ -220,10 +226,7 @@ class Counter:
             with self._lock:
                 try:
                     self._asked = get_ident()
-                    live, limit = self.live, self._read(Record.LIMIT)
-                    wanted = on_pressure(size)
-                    freed = self.live < live or self._read(Record.LIMIT) > limit
-                    return int(bool(wanted) and freed)
+                    return int(bool(on_pressure(size)))
                 except BaseException as failure:
                     self._failure = failure
                     return 0

@@ -41,7 +41,9 @@ def at_least_one(name: str, value: Any) -> int:
 def interval(name: str, value: Any, directory: Any) -> int | None:
     """A number of steps from one save to the next, which needs a directory."""
     if value is not None and directory is None:
-        raise errors.ArgumentError(f"Trainer: {name}={value!r:.40} needs a directory to save into")
+        raise errors.ArgumentError(
+            f"Trainer: {name}={value!r:.40} needs a directory to save into; give directory="
+        )
     return None if value is None else at_least_one(name, value)
 
 
@@ -116,7 +118,7 @@ def check_clip(norm: float | None, value: float | None) -> None:
         if limit is not None:
             check_limit("Trainer", name, limit)
     if norm is not None and value is not None:
-        raise errors.ArgumentError("Trainer: clip_norm and clip_value; give one of them")
+        raise errors.ArgumentError("Trainer: got clip_norm and clip_value; give one of them")
 
 
 def check_schedule(schedule: Any) -> None:
@@ -139,11 +141,11 @@ def _check_loader(loader) -> None:
     missing = [name for name in _LOADER if not hasattr(loader, name)]
     if missing:
         raise errors.DTypeError(
-            f"Trainer.fit: a {type(loader).__name__} without {', '.join(missing)}; expected a "
-            "wf.train.DataLoader, whose cursor a checkpoint can hold"
+            f"Trainer.fit: got a {type(loader).__name__}, which has no {', '.join(missing)}; "
+            "expected a wf.train.DataLoader, whose position in the data can be saved"
         )
     if not len(loader):
-        raise errors.ArgumentError("Trainer.fit: the loader has no batches")
+        raise errors.ArgumentError("Trainer.fit: the loader has no batches; give it more samples")
 
 
 def _check_end(plan: TrainingPlan) -> None:
@@ -173,6 +175,6 @@ def _check_validation(plan: TrainingPlan, schedule) -> None:
         )
     if validation is plan.loader:
         raise errors.ArgumentError(
-            "Trainer.fit: validation is the loader that is trained on, which has one cursor; make "
-            "a second DataLoader"
+            "Trainer.fit: validation is the loader that is trained on, whose position in the data "
+            "would change; make a second DataLoader"
         )

@@ -114,7 +114,7 @@ def name_callbacks(callbacks: tuple[Callback, ...]) -> dict[str, Callback]:
     for callback in callbacks:
         if not isinstance(callback, Callback):
             raise errors.DTypeError(
-                f"Trainer: callbacks has a {type(callback).__name__}, expected wf.train.Callback"
+                f"Trainer: callbacks has a {type(callback).__name__}, expected a wf.train.Callback"
             )
         kind = type(callback).__name__
         count = sum(type(c).__name__ == kind for c in found.values())

@@ -104,7 +104,7 @@ class DataLoader:
         if len(self) == 0:
             raise errors.ArgumentError(
                 f"DataLoader: {self._samples} samples in batches of {self.batch_size} with "
-                f"drop_last={self.drop_last} are no batch at all; give more samples, a smaller "
+                f"drop_last={self.drop_last} make no batch; give more samples, a smaller "
                 "batch_size, or drop_last=False"
             )
 
@@ -170,8 +170,8 @@ class DataLoader:
         epoch, position = state["epoch"], state["position"]
         if epoch < 0 or not 0 <= position <= len(self):
             raise errors.StateMismatch(
-                f"{what}: epoch {epoch}, position {position}: expected an epoch from 0 on and a "
-                f"position from 0 to {len(self)}"
+                f"{what}: epoch {epoch}, position {position}: expected an epoch ≥ 0 and a position "
+                f"from 0 to {len(self)}"
             )
         self._epoch, self._position, self._begun = epoch, position, epoch
         self._continues, self._loads = True, self._loads + 1
@@ -239,8 +239,8 @@ class DataLoader:
     def _check_loads(self, loads: int) -> None:
         if self._loads != loads:
             raise errors.ArgumentError(
-                "DataLoader: this loop is over: a state was loaded since it began, which the next "
-                "loop continues; begin a new one"
+                "DataLoader: load_state_dict() was called during this loop, which cannot go on; "
+                "begin a new loop, which continues from the loaded state"
             )
 
     def _check_length(self) -> None:
@@ -338,7 +338,5 @@ def _check_dataset(dataset) -> None:
 
 def _at_least(least: int, name: str, value) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise errors.ArgumentError(
-            f"DataLoader: {name}={value!r}: expected an integer from {least} on"
-        )
+        raise errors.ArgumentError(f"DataLoader: {name}={value!r}, expected an integer ≥ {least}")
     return int(value)

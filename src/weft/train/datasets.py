@@ -88,11 +88,13 @@ class Subset:
         if found.ndim != 1 or not (found.dtype.kind in "iu" or found.size == 0):
             raise errors.ArgumentError(
                 f"Subset: indices of shape {found.shape} and dtype {found.dtype}: expected a "
-                "sequence of integers; np.flatnonzero(mask) makes them of a mask"
+                "sequence of integers; for a mask give np.flatnonzero(mask)"
             )
         outside = found[(found < -n) | (found >= n)]
         if outside.size:
-            raise errors.IndexingError(f"Subset: index {outside[0]} in a dataset of {n} samples")
+            raise errors.IndexingError(
+                f"Subset: index {outside[0]} is out of range for a dataset of {n} samples"
+            )
         self.dataset = dataset
         whole = np.where(found < 0, found + n, found)
         self.indices: np.ndarray[Any, np.dtype[np.int64]] = whole.astype(np.int64)

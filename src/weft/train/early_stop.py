@@ -52,15 +52,15 @@ class EarlyStopping(Callback):
         if not trainer.validates:
             raise errors.ArgumentError(
                 f"EarlyStopping: monitors the validation's {self.monitor!r}, but fit() was given "
-                "no validation="
+                "no validation=; give it the data to validate on"
             )
         self._judge(trainer)
 
     def on_validation_end(self, trainer: "Trainer", metrics: dict[str, float]) -> None:
         if self.monitor not in metrics:
             raise errors.ArgumentError(
-                f"EarlyStopping: monitor={self.monitor!r}, but the validation has "
-                f"{', '.join(metrics)}"
+                f"EarlyStopping: monitor={self.monitor!r}, expected one of the validation's "
+                f"metrics: {', '.join(metrics)}"
             )
         value = metrics[self.monitor]
         sign = 1 if self.mode == "min" else -1

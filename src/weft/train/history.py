@@ -76,7 +76,9 @@ class Series:
         """Go on from a `state_dict`."""
         lengths = {len(column) for column in saved.values()}
         if len(lengths) > 1:
-            raise errors.StateMismatch(f"History: columns of lengths {sorted(lengths)}")
+            raise errors.StateMismatch(
+                f"History: columns of lengths {sorted(lengths)}, expected one length"
+            )
         self._columns = {name: np.asarray(column).tolist() for name, column in saved.items()}
         self._rows = lengths.pop() if lengths else 0
 

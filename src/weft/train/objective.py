@@ -107,7 +107,8 @@ class Objective:
 def _check_metrics(metrics) -> None:
     if not isinstance(metrics, Mapping):
         raise errors.DTypeError(
-            f"Trainer: beside the loss came a {type(metrics).__name__}, expected a dict of metrics"
+            f"Trainer: beside the loss, the function returned {type(metrics).__name__}, expected "
+            "a dict of metrics"
         )
     for name, value in metrics.items():
         if name in RESERVED or not isinstance(name, str):

@@ -443,7 +443,10 @@ class Trainer:
         ema, means, position = self.ema, Means(), random.get_state()
         averaged = ema is not None if averaged is None else averaged
         if averaged and ema is None:
-            raise errors.ArgumentError("Trainer.evaluate: averaged=True, but there is no EMA")
+            raise errors.ArgumentError(
+                "Trainer.evaluate: averaged=True, but there is no EMA; give the Trainer one, or "
+                "pass averaged=False"
+            )
         whole = getattr(loader, "all_batches", None)
         cursor = loader.state_dict() if whole is None and hasattr(loader, "state_dict") else None
         device = arguments.device_of(self.model)
@@ -462,7 +465,9 @@ class Trainer:
             if cursor is not None:
                 loader.load_state_dict(cursor)
         if not means.result():
-            raise errors.ArgumentError("Trainer.evaluate: there are no batches to evaluate on")
+            raise errors.ArgumentError(
+                "Trainer.evaluate: the loader has no batches; give it more samples"
+            )
         return means.result()
 
     @cached_property

@@ -11,7 +11,7 @@ from weft.backend.shared import blas, threads
 @pytest.fixture
 def other_blas(monkeypatch):
     """NumPy as it is with a BLAS that has no number of threads to ask for."""
-    monkeypatch.setattr(blas, "counts", lambda package: None)
+    monkeypatch.setattr(blas, "thread_count_functions", lambda package: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
@@ -25,7 +25,9 @@ def test_without_openblas_the_process_says_how_many_threads(other_blas, monkeypa
         assert threads.cores() == 1
 
 
-@pytest.mark.skipif(blas.counts("scipy") is None, reason="SciPy's BLAS is not OpenBLAS")
+@pytest.mark.skipif(
+    blas.thread_count_functions("scipy") is None, reason="SciPy's BLAS is not OpenBLAS"
+)
 def test_threads_of_a_library_that_is_loaded_soon_sleep(monkeypatch):
     library, name = blas.openblas("scipy"), "OPENBLAS_THREAD_TIMEOUT"
     assert name.encode() in Path(library._name).read_bytes()
@@ -48,9 +50,11 @@ def test_threads_of_a_library_that_is_loaded_soon_sleep(monkeypatch):
     assert seen == ["20", "20", "26"] and os.environ[name] == "26"
 
 
-@pytest.mark.skipif(blas.counts("numpy") is None, reason="NumPy's BLAS is not OpenBLAS")
+@pytest.mark.skipif(
+    blas.thread_count_functions("numpy") is None, reason="NumPy's BLAS is not OpenBLAS"
+)
 def test_threads_are_those_of_blas():
-    ask, tell = blas.counts("numpy")
+    ask, tell = blas.thread_count_functions("numpy")
     before = ask()
     try:
         for count in (1, 2):
@@ -69,18 +73,22 @@ def test_threads_are_those_of_blas():
         tell(before)
 
 
-@pytest.mark.skipif(blas.counts("numpy") is None, reason="NumPy's BLAS is not OpenBLAS")
+@pytest.mark.skipif(
+    blas.thread_count_functions("numpy") is None, reason="NumPy's BLAS is not OpenBLAS"
+)
 def test_blas_works_alone_while_pieces_are_shared(monkeypatch):
     monkeypatch.setattr(threads, "cores", lambda: 2)
-    ask, seen = blas.counts("numpy")[0], []
+    ask, seen = blas.thread_count_functions("numpy")[0], []
     before = ask()
     threads.share(range(6), lambda: lambda piece: seen.append(ask()), threads.ENOUGH)
     assert seen == [1] * 6 and ask() == before
 
 
-@pytest.mark.skipif(blas.counts("numpy") is None, reason="NumPy's BLAS is not OpenBLAS")
+@pytest.mark.skipif(
+    blas.thread_count_functions("numpy") is None, reason="NumPy's BLAS is not OpenBLAS"
+)
 def test_blas_has_its_threads_for_one_large_piece_only():
-    ask, seen = blas.counts("numpy")[0], []
+    ask, seen = blas.thread_count_functions("numpy")[0], []
     before = ask()
     for pieces, operations in ((2, 1), (1, 1), (1, threads.ENOUGH)):
         threads.share(range(pieces), lambda: lambda piece: seen.append(ask()), operations)

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from weft.backend.shared.blas import counts
+from weft.backend.shared.blas import thread_count_functions
 from weft.compiler.cpu import blas
 from weft.compiler.cpu.runtime import thread_pool as threads
 from weft.compiler.cpu.runtime.executable import NativeExecutable
@@ -160,7 +160,7 @@ def test_the_same_bits_for_any_number_of_threads(size):
 
 
 def test_the_number_of_threads_of_blas_is_put_back():
-    known = counts("scipy")
+    known = thread_count_functions("scipy")
     if known is None:
         pytest.skip("SciPy's BLAS does not say how many threads it has")
     ask, tell = known

@@ -1,6 +1,6 @@
 """Windows over NumPy arrays as the columns of matrices, with few copies.
 
-For each tap along the axes behind the first one, the elements it reads are copied side by side. A
+For each tap along the axes after the first one, the elements it reads are copied side by side. A
 tap along the first axis is then the same matrix at a column offset, which BLAS reads in place.
 Columns are in the order (windows along the first axis, images, other windows), so that this holds
 for several images at once, and windows are contiguous.

@@ -41,7 +41,7 @@ class WindowLayout:
     counts    windows along each axis
     plane     the lengths of a phase's plane; `row` is the length of all axes but the first
     phases    how the array is split
-    taps      for each tap its phase, and how far behind a window's own place it is there
+    taps      for each tap its phase, and its offset there from the window's own place
     bare      whether the array fills the planes: nothing has to be padded
     idle      whether rows of windows are shorter than the plane's rows
     complete  whether every element of the array is in a plane
@@ -109,7 +109,7 @@ def dealt(
 
 def place_taps(n: int, offset: int, s: int, before: int, q: int) -> tuple[slice, slice]:
     """Elements offset, offset + s, ... of a padded axis, q of them: which there are, and where."""
-    first = max(0, -((offset - before) // s))  # the first place at or behind element 0
+    first = max(0, -((offset - before) // s))  # the first place at or after element 0
     last = max(first, min(q, (n - 1 + before - offset) // s + 1))
     start = first * s + offset - before
     return slice(start, start + (last - first) * s, s), slice(first, last)
@@ -173,11 +173,11 @@ def _parts(
         last, step = (k - 1 - i) // period, period * d // s
         count = places.stop - places.start
         before = i * d // s + last * step - places.start
-        behind = count + step * last - p - before
+        after = count + step * last - p - before
         first = i + last * period
         taps = slice(first, None, -period)
         if count:
-            found.append((source, taps, (before, behind), step if last else 1))
+            found.append((source, taps, (before, after), step if last else 1))
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 # How the names of each package's OpenBLAS end.
-_ENDINGS = {"numpy": "64_", "scipy": ""}
+_SUFFIXES = {"numpy": "64_", "scipy": ""}
 # Read by OpenBLAS when it is loaded: its idle threads spin for 2ⁿ clock ticks before they sleep,
 # also right after the start; by default for a tenth of a second.
 _LOOKOUT, _TICKS = "OPENBLAS_THREAD_TIMEOUT", "20"
@@ -26,11 +26,11 @@ _shared, _pins, _before = 0, 0, 1
 @lru_cache(maxsize=None)
 def openblas(package: str) -> CDLL | None:
     """The OpenBLAS that comes with NumPy or SciPy, each with its own; None for another BLAS."""
-    ending = _ENDINGS[package]
+    suffix = _SUFFIXES[package]
     folder = os.path.join(os.path.dirname(np.__file__), os.pardir, f"{package}.libs")
-    for path in glob(os.path.join(folder, f"libscipy_openblas{ending}-*")):
+    for path in glob(os.path.join(folder, f"libscipy_openblas{suffix}-*")):
         library = _load(path)
-        if hasattr(library, f"scipy_openblas_set_num_threads{ending}"):
+        if hasattr(library, f"scipy_openblas_set_num_threads{suffix}"):
             return library
     return None
 
@@ -50,13 +50,13 @@ def _load(path: str) -> CDLL:
 
 
 @lru_cache(maxsize=None)
-def counts(package: str) -> tuple[Callable[[], int], Callable[[int], Any]] | None:
+def thread_count_functions(package: str) -> tuple[Callable[[], int], Callable[[int], Any]] | None:
     """Functions that get and set the number of threads of a package's OpenBLAS."""
-    library, ending = openblas(package), _ENDINGS[package]
+    library, suffix = openblas(package), _SUFFIXES[package]
     if library is None:
         return None
-    ask, tell = (f"scipy_openblas_{verb}_num_threads{ending}" for verb in ("get", "set"))
-    return getattr(library, ask), getattr(library, tell)
+    getter, setter = (f"scipy_openblas_{verb}_num_threads{suffix}" for verb in ("get", "set"))
+    return getattr(library, getter), getattr(library, setter)
 
 
 def available() -> int:
@@ -65,7 +65,7 @@ def available() -> int:
     Inside `alone` the threads are in use: then it is 1. For a BLAS other than OpenBLAS it is the
     number of cores this process may use, at most OMP_NUM_THREADS.
     """
-    found = counts("numpy")
+    found = thread_count_functions("numpy")
     if found is None:
         return 1 if _shared else _allowed_threads()
     return _before if _pins and not _shared else found[0]()
@@ -101,7 +101,7 @@ def unpin() -> None:
 def _hold(shared: int = 0, pins: int = 0) -> None:
     """Count the requests for one thread: the first sets it, the last restores the old number."""
     global _shared, _pins, _before
-    ask, tell = counts("numpy") or (lambda: 1, lambda count: None)
+    ask, tell = thread_count_functions("numpy") or (lambda: 1, lambda count: None)
     with _lock:
         if not (_shared or _pins):
             _before = ask()

@@ -11,5 +11,5 @@ Device = Any  # one of our names, PyTorch's object for one, or None
 Axes = tuple[int, ...]  # counted from the front, none twice
 Index = tuple[int | tuple[int, int, int] | None, ...]  # a place; start, count, step; a new axis
 Sizes = tuple[int, ...]  # for each of the last axes, along which windows slide
-Padding = tuple[tuple[int, int], ...]  # before and behind each of these
+Padding = tuple[tuple[int, int], ...]  # before and after each of these
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -1,7 +1,7 @@
 """Sizes that fit together: of an array, of windows that slide over it, and of their results.
 
 Along each axis, windows of `kernel` elements that are `dilation` apart start every `stride`
-elements of the axis padded by (before, behind), either of which may be negative, and the last one
+elements of the axis padded by (before, after), either of which may be negative, and the last one
 ends where the padding ends. So any two of the array's size, the kernel's and the number of
 windows give the third.
 """
@@ -24,7 +24,7 @@ def counts_of(
         if rest or steps < 0 or k < 1:
             raise ShapeError(
                 f"windows of {k} (dilation {d}) by steps of {s} do not end with an axis of {n} "
-                f"padded by {a} and {b}; change the padding behind it"
+                f"padded by {a} and {b}; change the padding after it"
             )
         found.append(steps + 1)
     return tuple(found)

@@ -73,7 +73,7 @@ def _bilinear(kernel: Function) -> Function:
 
 
 def pad(x: Array, padding: Sequence[tuple[int, int]], value: float = 0.0) -> Array:
-    """x with (before, behind) elements more, or fewer, on its last axes."""
+    """x with (before, after) elements more, or fewer, on its last axes."""
     if not any([a or b for a, b in padding]):
         return x
     flat = [n for pair in reversed(padding) for n in pair]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backend.shared.blas import counts
+from ...backend.shared.blas import thread_count_functions
 from ..ir.schedule import GemmStep
 from ..native.driver import driver
 from ..native.entry import Quiet
@@ -36,7 +36,7 @@ _LARGEST = 2**31 - 1
 @lru_cache(maxsize=1)
 def quiet() -> WordArray | None:
     """The words by which native code limits BLAS to one thread; None if BLAS cannot be limited."""
-    found = counts("scipy")
+    found = thread_count_functions("scipy")
     if found is None:
         return None
     memory = words(Quiet.SIZE)
@@ -85,7 +85,7 @@ def _after_fork() -> None:
 
 def _in_child() -> None:
     """Reset the state of products that ran in the parent."""
-    memory, known = quiet() if _closed else None, counts("scipy")
+    memory, known = quiet() if _closed else None, thread_count_functions("scipy")
     if memory is not None and known is not None and memory[Quiet.HOLDERS]:
         known[1](int(memory[Quiet.BEFORE]))
         memory[Quiet.HOLDERS] = 0

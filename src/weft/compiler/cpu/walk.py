@@ -135,8 +135,8 @@ class ArrayWalk:
         offset = place.offsets[i]
         if self.extents:
             at = self.code.constant(INDEX, 0) if offset is None else offset
-            before, behind = self.extents[i]
-            self.require((at + min(span, 0) >= -before) & (at + max(span, 0) < behind), i + 1)
+            before, after = self.extents[i]
+            self.require((at + min(span, 0) >= -before) & (at + max(span, 0) < after), i + 1)
         if offset is None:
             return self.pointers[i]
         return self.code.address(self.pointers[i], offset, memory_type(dtype).element)

@@ -98,9 +98,9 @@ def atan2(y: LLValue, x: LLValue) -> LLValue:
     angle = infinite.choose(both, (b.equals(math.inf)).choose(a.same(0.0), angle))
     angle = a.equals(0.0).choose(a.same(0.0), angle)
     high, low = _QUARTER[element]
-    behind = (x.bits < 0).choose((4 * high - angle) + 4 * low, angle)
+    magnitude = (x.bits < 0).choose((4 * high - angle) + 4 * low, angle)
     spoilt = x.compare("uno", y)
-    return spoilt.choose(x + y, copy_sign(behind, y))
+    return spoilt.choose(x + y, copy_sign(magnitude, y))
 
 
 def _reduce_arcsine(x: LLValue) -> tuple[LLValue, LLValue, LLValue, LLValue]:

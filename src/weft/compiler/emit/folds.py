@@ -69,9 +69,9 @@ def across(kind: str, value: LLValue, dtype: np.dtype) -> LLValue:
 class Accumulator:
     """A fold in progress, in memory that LLVM promotes to registers.
 
-    run     of the terms since the last join; of all, unless there are many
-    total   of the runs before
-    lost    the rounding error of a total of floats
+    run    the partial result since the last `join`; of all terms unless there are many
+    total  the sum of the runs before that
+    lost   the accumulated rounding error of `total` (compensated summation)
     """
 
     number: int

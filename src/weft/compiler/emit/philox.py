@@ -59,7 +59,7 @@ def interleave(columns: list[LLValue]) -> LLValue:
     """Interleave the lanes of two or four values."""
     while len(columns) > 1:
         half = len(columns) // 2
-        # The first with the one behind the middle, so that all end up in order.
+        # The first with the first of the second half, so that all end up in order.
         columns = [_interleave_pair(columns[i], columns[i + half]) for i in range(half)]
     return columns[0]
 

@@ -34,14 +34,20 @@ SEVERED = "a gradient without its graph"
 
 @dataclass(frozen=True)
 class CallArguments:
-    """The arguments of a call: their kinds make the key, tensors and numbers the call itself."""
+    """The arguments of a call, flattened.
+
+    call       the tensors and numbers, which a variant reads at each call
+    kinds      of each leaf; with `structure` they are the key that selects a variant
+    rebuild    makes args and kwargs of the leaves again
+    statics    static leaves: the key may hold only their identity, so they stay alive
+    """
 
     call: Call
-    kinds: tuple[Kind, ...]  # by leaf
+    kinds: tuple[Kind, ...]
     rebuild: Callable[[ContainerCopies], tuple[tuple[Any, ...], dict[str, Any]]]
     structure: Any
     leaves: list[Any]
-    statics: list[Any]  # static leaves: the key may hold only their identity, so they stay alive
+    statics: list[Any]
 
     @property
     def key(self) -> CallKey:

@@ -18,7 +18,7 @@ from ...core.node import Leaf, Node, Severed
 from ...core.settings import current
 from ...core.value import GROUND, TENSORS, aval_of, install_level, wrap
 from ...graph.staged import Staged, Staging, read_again
-from ...ops.draws import behind
+from ...ops.draws import state_after
 from .draws import LoopDraws, Stream, streams_of
 from .guards import FixedAttributes, Guard, LeafState
 from .host_scalars import Host
@@ -83,7 +83,7 @@ class CapturedDraws:
     def __call__(self, generator: Generator, words: int) -> StagedDraw:
         if id(generator) in streams_of(self.capture):
             state = self.state(generator)
-            self.move(generator, behind(state, words))
+            self.move(generator, state_after(state, words))
             return self.draw_of(state)
         place = self.capture.enter(Aval((3,), uint64), DrawWords, generator, words)
         return StagedDraw(place.staged)

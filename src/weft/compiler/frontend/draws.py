@@ -97,7 +97,15 @@ _AHEAD = 1 << 42  # words
 
 
 class LoopDraws:
-    """Replaces the generators in the body of a loop of `length` steps."""
+    """While a loop body is traced: turns each random draw into an input with one entry per step.
+
+    capture  the trace of the whole function, which gets the inputs
+    draw     wraps an input as the draw that the body gets
+    length   the number of steps
+    reverse  whether the loop goes from the last step to the first
+    around   the draws of the loop around this one; None: this is the outermost
+    items    the draws of the body and the loops nested in it, in the order of the trace
+    """
 
     capture: "Capture"
     draw: Callable[[Staged], Any]

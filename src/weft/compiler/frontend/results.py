@@ -174,6 +174,7 @@ def _attributes(x) -> dict[str, Any]:
 
 
 def _slots(cls: type) -> list[str]:
+    """The attribute names of a class's own `__slots__`, private ones as Python mangles them."""
     named = cls.__dict__.get("__slots__", ())
     named = (named,) if isinstance(named, str) else named
     private = f"_{cls.__name__.lstrip('_')}"

@@ -10,7 +10,10 @@ from .schedule import TiledStep
 
 @dataclass(frozen=True)
 class TileKernel:
-    """The kernel of a column of tiles: each pointer is `shifts` elements behind the whole's."""
+    """The kernel of a column of tiles; its pointers are `shifts` past those of the whole kernel.
+
+    shifts  in elements, for each operand, then each result
+    """
 
     kernel: Kernel
     shifts: tuple[int, ...]

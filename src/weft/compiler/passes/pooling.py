@@ -13,7 +13,7 @@ from .rewriting import Builder, Replacement, rewrite
 
 
 def pooling(graph: Graph) -> Graph:
-    """The graph with relu behind max_pool, and sums over windows' numbers."""
+    """The graph with relu after max_pool, and sums over windows' numbers."""
     swapped, gated = _find_pools(graph)
     pooled: dict[int, int] = {}  # by taps of the old graph: the largest elements before relu
 
@@ -38,7 +38,7 @@ _PUT = {"sum"}
 def _find_pools(graph: Graph) -> tuple[dict[int, int], set[int]]:
     """By taps, the array before relu of pools that may be swapped; and the values they gate.
 
-    The latter are the results of `pool_put` and of the gates behind them.
+    The latter are the results of `pool_put` and of the gates after them.
     """
     if not any(e.op.name == "max_pool" for e in graph.equations):
         return {}, set()
@@ -53,15 +53,15 @@ def _find_pools(graph: Graph) -> tuple[dict[int, int], set[int]]:
         before = made.get(e.inputs[0]) if e.op.name == "max_pool" else None
         if before is None or before.op.name != "relu" or e.outputs[1] in kept:
             continue
-        behind = _gates(e, before.inputs[0], made, readers, kept)
-        if behind is not None:
+        after = _gates(e, before.inputs[0], made, readers, kept)
+        if after is not None:
             swapped[e.outputs[1]] = before.inputs[0]
-            gated |= behind
+            gated |= after
     return swapped, gated
 
 
 def _gates(pool: Equation, x: int, made: dict, readers: dict, kept: set[int]) -> set[int] | None:
-    """What a pool's taps put and the gates behind, if x > 0 gates all of it; None otherwise."""
+    """What a pool's taps put and the gates after, if x > 0 gates all of it; None otherwise."""
     found: set[int] = set()
     for put in readers[pool.outputs[1]]:
         if put.op.name != "pool_put" or put.static != pool.static or put.outputs[0] in kept:

@@ -1,4 +1,4 @@
-"""Transposes moved behind elementwise equations that feed matrix products.
+"""Transposes moved after elementwise equations that feed matrix products.
 
 f(Aᵀ)·B is f(A)ᵀ·B: a product reads its operands either way, but an elementwise kernel that reads
 columns and writes rows is slow.
@@ -12,7 +12,7 @@ from .rewriting import Builder, Operand, Replacement, rewrite
 
 
 def sink(graph: Graph) -> Graph:
-    """The graph with permutations behind elementwise equations that only products read."""
+    """The graph with permutations after elementwise equations that only products read."""
     rows = {e.op.name for e in graph.equations}
     if not rows >= {"permute", "matmul"}:
         return graph

@@ -128,7 +128,7 @@ def celu(input: ArrayLike, alpha: float = 1.0) -> Tensor:
     [-1.2642, 2.0]
     """
     if not alpha:
-        raise errors.ArgumentError("celu: alpha 0, by which x is divided; give another number")
+        raise errors.ArgumentError("celu: alpha=0, but x is divided by alpha; give another number")
     x = as_tensor(input)
     return where(greater(x, 0), x, alpha * expm1(clip(x, None, 0.0) / alpha))
 
@@ -188,7 +188,9 @@ def softplus(input: ArrayLike, beta: float = 1.0, threshold: float | None = None
     [0.6931, 100.0]
     """
     if not beta:
-        raise errors.ArgumentError("softplus: beta 0, by which is divided; give another number")
+        raise errors.ArgumentError(
+            "softplus: beta=0, but the result is divided by beta; give another number"
+        )
     x = as_tensor(input)
     scaled = x if beta == 1 else x * beta
     y = activate.softplus(scaled)
@@ -220,7 +222,9 @@ def hardtanh(input: ArrayLike, min_val: float = -1.0, max_val: float = 1.0) -> T
     [-1.0, 0.5, 1.0]
     """
     if not min_val <= max_val:
-        raise errors.ArgumentError(f"hardtanh: min_val {min_val} is above max_val {max_val}")
+        raise errors.ArgumentError(
+            f"hardtanh: min_val={min_val}, max_val={max_val}; expected min_val ≤ max_val"
+        )
     return _limit(as_tensor(input), float(min_val), float(max_val))
 
 
@@ -274,7 +278,7 @@ def softshrink(input: ArrayLike, lambd: float = 0.5) -> Tensor:
     [-0.5, 0.0, 1.5]
     """
     if lambd < 0:
-        raise errors.ArgumentError(f"softshrink: lambd {lambd}, expected 0 or more")
+        raise errors.ArgumentError(f"softshrink: lambd={lambd}, expected 0 or more")
     x = as_tensor(input)
     return x - clip(x, -float(lambd), float(lambd))
 
@@ -440,7 +444,7 @@ def _halves(name: str, x, dim: int):
     axis = axis_of(name, x, dim)
     if x.shape[axis] % 2:
         raise errors.ShapeError(
-            f"{name}: axis {dim} of {x.shape} has length {x.shape[axis]}, which has no halves; "
-            "expected an even one"
+            f"{name}: axis {dim} of {x.shape} has length {x.shape[axis]}, expected an even one, to "
+            "split into halves"
         )
     return _chunk(x, 2, axis)

@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 
 
 def _targets(name: str, x, output_size, axes: int) -> tuple[Sizes, Sizes]:
-    """The size of the input and that of the result; None leaves an axis as it is."""
+    """The lengths of the input's pooled axes and of the result's; None leaves an axis as it is."""
     size = layout(name, x, axes)
     if 0 in size:
-        raise ShapeError(f"{name}: an input of shape {tuple(x.shape)} has an empty axis")
+        raise ShapeError(
+            f"{name}: an input of shape {tuple(x.shape)}; expected at least one element along each "
+            "axis that is pooled"
+        )
     given = output_size if isinstance(output_size, (tuple, list)) else [output_size] * axes
     given = list(given) * axes if len(given) == 1 else given
     filled = [n if g is None else g for g, n in zip(given, size, strict=False)]
@@ -52,58 +55,58 @@ def _averages(n: int, count: int) -> np.ndarray:
 
 def _adaptive_avg(name: str, axes: int, x, output_size):
     x = as_tensor(x)
-    size, counts = _targets(name, x, output_size, axes)
-    ndim = len(x.shape)
+    input_size, output_counts = _targets(name, x, output_size, axes)
+    ndim, sizes = len(x.shape), list(zip(input_size, output_counts, strict=True))
     wide = cast(x, dtypes.float32) if x.dtype in dtypes.HALF else x
-    if set(counts) == {1}:
+    if set(output_counts) == {1}:
         y = reduce.mean(wide, tuple(range(ndim - axes, ndim)), True)
-    elif all(n % p == 0 for n, p in zip(size, counts, strict=True)):
-        kernel = tuple([n // p for n, p in zip(size, counts, strict=True)])
-        y = pool.sum_pool(wide, kernel, kernel, ((0, 0),) * axes) / float(prod(kernel))
+    elif all(n % count == 0 for n, count in sizes):
+        window = tuple([n // count for n, count in sizes])
+        y = pool.sum_pool(wide, window, window, ((0, 0),) * axes) / float(prod(window))
     else:
         y = wide
-        for k, (n, p) in enumerate(zip(size, counts, strict=True), ndim - axes):
-            y = _apply_matrix(_averages(n, p), y, k) if n != p else y
+        for axis, (n, count) in enumerate(sizes, ndim - axes):
+            y = _apply_matrix(_averages(n, count), y, axis) if n != count else y
     return cast(y, x.dtype) if wide is not x else y
 
 
 @exactly()  # not a layer: the matrix keeps its precision under autocast
 def _apply_matrix(matrix: np.ndarray, x, axis: int):
-    """A matrix times all lines of x along an axis."""
+    """Multiply every 1-D slice of x along `axis` by the matrix."""
     lead, rest = tuple(x.shape[:axis]), tuple(x.shape[axis + 1 :])
     m = asarray(matrix, dtype=x.dtype, device=x.device)
-    lines = matmul(m, reshape(x, (*lead, x.shape[axis], prod(rest))))
-    return reshape(lines, (*lead, len(matrix), *rest))
+    y = matmul(m, reshape(x, (*lead, x.shape[axis], prod(rest))))
+    return reshape(y, (*lead, len(matrix), *rest))
 
 
 def _adaptive_max(
     name: str, axes: int, x: ArrayLike, output_size: OutputSize, return_indices: bool
 ) -> Any:
     x = as_tensor(x)
-    size, counts = _targets(name, x, output_size, axes)
+    input_size, output_counts = _targets(name, x, output_size, axes)
     lead = tuple(x.shape[: len(x.shape) - axes])
-    if set(counts) == {1}:
-        y, at = order.max_with_indices(reshape(x, (*lead, prod(size))), len(lead))
-        y, at = reshape(y, (*lead, *counts)), reshape(at, (*lead, *counts))
+    if set(output_counts) == {1}:
+        y, at = order.max_with_indices(reshape(x, (*lead, prod(input_size))), len(lead))
+        y, at = reshape(y, (*lead, *output_counts)), reshape(at, (*lead, *output_counts))
         return (y, at) if return_indices else y
     # Windows of different lengths: each is filled up with its last element, which changes
     # neither the maximum nor where it is first found.
-    sources, kernel = [], []
-    for n, p in zip(size, counts, strict=True):
-        first, last = _bounds(n, p)
-        k = int((last - first).max())
-        sources.append(np.minimum(first[:, None] + np.arange(k), last[:, None] - 1).ravel())
-        kernel.append(k)
+    sources, window = [], []
+    for n, count in zip(input_size, output_counts, strict=True):
+        first, last = _bounds(n, count)
+        longest = int((last - first).max())
+        sources.append(np.minimum(first[:, None] + np.arange(longest), last[:, None] - 1).ravel())
+        window.append(longest)
     filled = x
-    for k, source in enumerate(sources, len(lead)):
-        if not np.array_equal(source, np.arange(x.shape[k])):
-            filled = take(filled, index_like(x, source), k)
-    how = tuple(kernel), tuple(kernel), ((0, 0),) * axes, (1,) * axes
+    for axis, source in enumerate(sources, len(lead)):
+        if not np.array_equal(source, np.arange(x.shape[axis])):
+            filled = take(filled, index_like(x, source), axis)
+    how = tuple(window), tuple(window), ((0, 0),) * axes, (1,) * axes
     y, taps = pool.max_pool(filled, *how)
     if not return_indices:
         return y
     places = indices_of(taps, tuple(map(len, sources)), *how)
-    grid: Any = sum(s * prod(size[k + 1 :]) for k, s in enumerate(np.ix_(*sources)))
+    grid: Any = sum(s * prod(input_size[k + 1 :]) for k, s in enumerate(np.ix_(*sources)))
     return y, take(index_like(taps, grid.ravel()), places, 0)
 
 

@@ -86,11 +86,11 @@ def _check(q, k, v, mask, p: float, causal: bool, grouped: bool) -> None:
     if min(q.ndim, k.ndim, v.ndim) < 2:
         raise errors.ShapeError(f"{shown}; expected (…, length, width)")
     if q.shape[-1] != k.shape[-1]:
-        raise errors.ShapeError(f"{shown}: query and key are of different widths")
+        raise errors.ShapeError(f"{shown}; expected query and key of one width, their last axis")
     if k.shape[-2] != v.shape[-2]:
-        raise errors.ShapeError(f"{shown}: key and value are of different lengths")
+        raise errors.ShapeError(f"{shown}; expected key and value of one length, axis -2")
     if not q.shape[-1]:
-        raise errors.ShapeError(f"{shown}: the width is 0")
+        raise errors.ShapeError(f"{shown}: the width is 0, expected 1 or more")
     if not 0 <= p < 1:
         raise errors.ArgumentError(f"{_NAME}: dropout_p={p}, expected 0 ≤ p < 1")
     if causal and mask is not None:
@@ -98,7 +98,10 @@ def _check(q, k, v, mask, p: float, causal: bool, grouped: bool) -> None:
             f"{_NAME}: attn_mask and is_causal=True; give one of them, or a mask that is causal"
         )
     if grouped and min(q.ndim, k.ndim, v.ndim) < 3:
-        raise errors.ShapeError(f"{shown}: enable_gqa needs an axis of heads, the last but two")
+        raise errors.ShapeError(
+            f"{shown}: enable_gqa needs a heads axis at position -3: expected (…, heads, length, "
+            "width)"
+        )
 
 
 def _heads(q, k, v, grouped: bool) -> tuple[int, int, int]:
@@ -133,7 +136,7 @@ def _mask(q, k, mask, lead):
     mask = boxed_beside(q, mask)
     if mask.dtype != dtypes.bool_ and not dtypes.is_inexact(mask.dtype):
         raise errors.DTypeError(
-            f"{_NAME}: attn_mask of dtype {mask.dtype}; expected booleans (True: seen), or "
+            f"{_NAME}: attn_mask of dtype {mask.dtype}; expected booleans (True: attend), or "
             "numbers of a floating dtype to be added"
         )
     scores = (*lead, q.shape[-3], q.shape[-2], k.shape[-2])

@@ -48,7 +48,7 @@ def cross_entropy(
     ignore_index     a class whose targets do not count; a mean over no target is 0, without
                      gradient
     reduction        "mean" over the targets that count (probabilities: over N and the axes
-                     behind C), "sum", or "none"
+                     after C), "sum", or "none"
     label_smoothing  the share of a target that is spread evenly over all classes
 
     The logits are kept, and two numbers for each line of them; the backward pass makes their
@@ -131,7 +131,7 @@ def _check_smoothing(smoothing: float, reduction: str) -> None:
         )
     if reduction not in ("none", "mean", "sum"):
         raise errors.ArgumentError(
-            f"cross_entropy: reduction {reduction!r}, expected 'none', 'mean' or 'sum'"
+            f"cross_entropy: reduction={reduction!r}, expected 'none', 'mean' or 'sum'"
         )
 
 
@@ -228,8 +228,8 @@ def _at_classes(x, classes):
     except errors.IndexingError:
         if classes.__class__ in BOXED:
             raise
-        told = message.format(low=int(classes.min()), high=int(classes.max()))
-        raise errors.IndexingError(told) from None
+        found = message.format(low=int(classes.min()), high=int(classes.max()))
+        raise errors.IndexingError(found) from None
 
 
 @computed_in(SINGLE)
@@ -319,7 +319,7 @@ def _check_lengths(x, frames, counts, labels) -> None:
     if frames.shape != (n,) or counts.shape != (n,) or labels.shape[0] != n:
         raise errors.ShapeError(
             f"ctc_loss: {n} sequences, {frames.shape[0]} input_lengths, {counts.shape[0]} "
-            f"target_lengths, {labels.shape[0]} targets; expected one each"
+            f"target_lengths, {labels.shape[0]} targets; expected as many of each"
         )
     frames, counts, labels = map(as_seen_by_trace, (frames, counts, labels))
     if any(v.__class__ in BOXED for v in (frames, counts, labels)):
@@ -342,7 +342,7 @@ def _check_lengths(x, frames, counts, labels) -> None:
 
 
 def _with_blanks(labels, blank: int):
-    """A blank before, between and behind the labels of each line."""
+    """A blank before, between and after the labels of each line."""
     n, count = labels.shape
     pairs = reshape(stack([labels * 0 + blank, labels], 2), (n, 2 * count))
     last = broadcast_to(index_like(labels, np.full((1, 1), blank)), (n, 1))

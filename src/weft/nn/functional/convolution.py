@@ -26,8 +26,8 @@ def _padding(name: str, padding, stride: Sizes, spans: Sizes) -> Padding:
         raise ArgumentError(f"{name}: padding {padding!r}; expected numbers, 'valid' or 'same'")
     if set(stride) != {1}:
         raise ArgumentError(
-            f"{name}: padding 'same' by steps of {stride}: the result would have another size; "
-            "use stride 1, or give the padding in numbers"
+            f"{name}: padding='same' with stride={stride}; the result would have another size: "
+            "use stride=1, or give the padding in numbers"
         )
     return tuple([((n - 1) // 2, n // 2) for n in spans])
 
@@ -47,11 +47,14 @@ def _weights(name: str, x, w, axes: int, groups: int, channels: int) -> None:
         )
     if got != channels:
         raise ShapeError(
-            f"{name}: an input with {got} channels and weights of shape {tuple(w.shape)} in "
-            f"{groups} groups, which are for {channels} channels"
+            f"{name}: an input with {got} channels; expected {channels} for weights of shape "
+            f"{tuple(w.shape)} and groups={groups}"
         )
     if 0 in w.shape[2:]:
-        raise ShapeError(f"{name}: weights of shape {tuple(w.shape)}: the kernel is empty")
+        raise ShapeError(
+            f"{name}: weights of shape {tuple(w.shape)}; expected at least one element along each "
+            "axis of the kernel"
+        )
 
 
 def _bias(name: str, b, channels: int):
@@ -108,7 +111,7 @@ def _convolve_transposed(name: str, axes: int, x, w, b, stride, padding, more, g
                 f"{name}: output_padding {m} with stride {s} and dilation {d}; it must be smaller "
                 "than one of these"
             )
-    # What is added behind the result is padding that is not taken away there.
+    # Elements added at the end of the result are padding that is not cut off there.
     pads = tuple([(p, p - m) for p, m in zip(sides, more, strict=True)])
     spans = reach(tuple(w.shape[2:]), dilation)
     for n, s, span, (a, c) in zip(size, stride, spans, pads, strict=True):
@@ -139,7 +142,7 @@ def conv1d(
     weight    (O, C / groups, K)
     bias      (O,); None: none
     stride    how far apart windows begin
-    padding   how many zeros come before and behind: a number, "valid" (none) or "same"
+    padding   how many zeros come before and after: a number, "valid" (none) or "same"
     dilation  the distance of elements in a window
     groups    how many groups the channels are divided into, each with outputs of its own
 
@@ -222,7 +225,7 @@ def conv_transpose1d(
     weight                     (C, O / groups, K)
     bias                       (O,); None: none
     stride, padding, dilation  those of the `conv1d` that it transposes
-    output_padding             how many elements the result is longer behind
+    output_padding             how many elements are added at the end of the result
     groups                     how many groups the channels are divided into
 
     >>> import weft as wf

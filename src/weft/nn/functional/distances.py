@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ...arrays.types import ArrayLike
 
 
-def _length(x, p: float, axes, keepdims: bool):
+def _length(name: str, x, p: float, axes, keepdims: bool):
     if not p >= 0:
-        raise ArgumentError(f"p={p}: expected the order of a norm, 0 or more")
+        raise ArgumentError(f"{name}: p={p}, expected the order of a norm, 0 or more")
     p = float(p)
     return norm(x, axes, keepdims, int(p) if p != inf and p == int(p) else p)
 
@@ -41,7 +41,9 @@ def normalize(
     [0.6, 0.8]
     """
     x = as_tensor(input)
-    return x / clip(_length(x, p, axes_of("normalize", x, dim), True), float(eps), None)
+    return x / clip(
+        _length("normalize", x, p, axes_of("normalize", x, dim), True), float(eps), None
+    )
 
 
 @computed_in(SINGLE)
@@ -90,4 +92,4 @@ def pairwise_distance(
     [5.0]
     """
     d = as_tensor(x1) - as_tensor(x2) + float(eps)
-    return _length(d, p, (d.ndim - 1,), keepdim)
+    return _length("pairwise_distance", d, p, (d.ndim - 1,), keepdim)

@@ -155,7 +155,9 @@ def feature_alpha_dropout(
     """
     x = as_tensor(input)
     if x.ndim < 2:
-        raise errors.ShapeError(f"feature_alpha_dropout: input of shape {x.shape} has no channels")
+        raise errors.ShapeError(
+            f"feature_alpha_dropout: input of shape {x.shape}; expected (N, C, …)"
+        )
     shape = (*x.shape[:2], *(1,) * (x.ndim - 2))
     return _alpha_dropped("feature_alpha_dropout", x, shape, p, training, generator)
 

@@ -92,8 +92,7 @@ def _rows(weight, i, n: int):
     except errors.IndexingError:
         if i.__class__ not in GROUND:
             raise
-        told = message.format(low=int(i.min()), high=int(i.max()))
-        raise errors.IndexingError(told) from None
+        raise errors.IndexingError(message.format(low=int(i.min()), high=int(i.max()))) from None
 
 
 def one_hot(tensor: ArrayLike, num_classes: int = -1) -> Tensor:
@@ -111,8 +110,8 @@ def one_hot(tensor: ArrayLike, num_classes: int = -1) -> Tensor:
         raise errors.DTypeError(f"one_hot: got {i.dtype}, expected integer classes")
     if num_classes == -1:
         if not i.size:
-            raise errors.ArgumentError("one_hot: of nothing; give num_classes")
+            raise errors.ArgumentError("one_hot: got no indices, so give num_classes")
         num_classes = int(i.max()) + 1
     if num_classes < 1:
-        raise errors.ArgumentError(f"one_hot: {num_classes} classes, expected 1 or more")
+        raise errors.ArgumentError(f"one_hot: num_classes={num_classes}, expected 1 or more")
     return _one_hot(i, num_classes, dtypes.int64)

@@ -38,7 +38,7 @@ def reduce_losses(name: str, loss: Tensor, reduction: str) -> Tensor:
         return sum_(loss, axes, False)
     if reduction == "mean":
         return _mean(loss, axes, False)
-    raise errors.ArgumentError(f"{name}: reduction {reduction!r}, expected 'none', 'mean' or 'sum'")
+    raise errors.ArgumentError(f"{name}: reduction={reduction!r}, expected 'none', 'mean' or 'sum'")
 
 
 def _pair(name: str, input, target):
@@ -57,7 +57,8 @@ def _times_weights(name: str, loss, weight):
     weight = boxed_beside(loss, weight)
     if weight.shape != loss.shape:
         raise errors.ShapeError(
-            f"{name}: weight {weight.shape} for losses of shape {loss.shape}; expected one each"
+            f"{name}: weight {weight.shape} for losses of shape {loss.shape}; expected a weight "
+            "for each loss"
         )
     return loss * weight
 
@@ -140,7 +141,7 @@ def huber_loss(
     [0.5, 2.5]
     """
     if not delta > 0:
-        raise errors.ArgumentError(f"huber_loss: delta {delta}, expected a positive number")
+        raise errors.ArgumentError(f"huber_loss: delta={delta}, expected a positive number")
     x, t = _pair("huber_loss", input, target)
     loss = _huber(x - t, float(delta))
     loss = loss if weight is None else _times_weights("huber_loss", loss, weight)
@@ -169,7 +170,7 @@ def smooth_l1_loss(
     [0.25, 2.0]
     """
     if beta < 0:
-        raise errors.ArgumentError(f"smooth_l1_loss: beta {beta}, expected 0 or more")
+        raise errors.ArgumentError(f"smooth_l1_loss: beta={beta}, expected 0 or more")
     x, t = _pair("smooth_l1_loss", input, target)
     loss = _huber(x - t, float(beta)) / beta if beta else abs_(x - t)
     return reduce_losses("smooth_l1_loss", loss, reduction)
@@ -421,7 +422,7 @@ def triplet_margin_loss(
     4.0
     """
     if not margin > 0:
-        raise errors.ArgumentError(f"triplet_margin_loss: margin {margin}, expected more than 0")
+        raise errors.ArgumentError(f"triplet_margin_loss: margin={margin}, expected more than 0")
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:

@@ -152,7 +152,7 @@ def group_norm(
     c = _channels("group_norm", x)
     if num_groups < 1 or c % num_groups:
         raise errors.ArgumentError(
-            f"group_norm: {c} channels in {num_groups} groups; expected a divisor of {c}"
+            f"group_norm: {c} channels in {num_groups} groups; num_groups must divide {c}"
         )
     size = prod(x.shape[2:]) * (c // num_groups)
     grouped = reshape(x, (x.shape[0], num_groups, size))
@@ -304,8 +304,8 @@ def _plain(name: str, x):
         box = x._data
         if box.__class__ is Batch and box.mapped:
             raise errors.BatchingError(
-                f"{name}: inside vmap the statistics differ over the batch, and the running ones "
-                "are shared; leave those out, or normalise by them"
+                f"{name}: inside vmap the statistics differ over the batch, but the running ones "
+                "are shared; leave the running ones out, or normalise by them"
             )
         x = box.inner if box.inner.__class__ in TENSORS else wrap(box.inner)
     return x.detach()

@@ -32,8 +32,8 @@ def pixel_shuffle(input: ArrayLike, upscale_factor: int) -> Tensor:
     x, r = as_tensor(input), integer_in("pixel_shuffle", "upscale_factor", upscale_factor)
     if len(x.shape) < 3 or r < 1 or x.shape[-3] % (r * r):
         raise ShapeError(
-            f"pixel_shuffle: an input of shape {tuple(x.shape)} by {r}; expected (..., C·{r}², H, "
-            "W) with a positive factor"
+            f"pixel_shuffle: an input of shape {tuple(x.shape)} and upscale_factor={r}; expected "
+            f"(…, C·{r}², H, W) and a positive factor"
         )
     *lead, c, h, w = x.shape
     k = len(lead)
@@ -55,8 +55,8 @@ def pixel_unshuffle(input: ArrayLike, downscale_factor: int) -> Tensor:
     x, r = as_tensor(input), integer_in("pixel_unshuffle", "downscale_factor", downscale_factor)
     if len(x.shape) < 3 or r < 1 or x.shape[-1] % r or x.shape[-2] % r:
         raise ShapeError(
-            f"pixel_unshuffle: an input of shape {tuple(x.shape)} by {r}; expected (..., C, H·{r}, "
-            f"W·{r}) with a positive factor"
+            f"pixel_unshuffle: an input of shape {tuple(x.shape)} and downscale_factor={r}; "
+            f"expected (…, C, H·{r}, W·{r}) and a positive factor"
         )
     *lead, c, h, w = x.shape
     k = len(lead)
@@ -77,7 +77,7 @@ def pad(
     mode: Border = "constant",
     value: float | None = None,
 ) -> Tensor:
-    """PyTorch's padding: (before, behind) of the last axis, then of the last but one, and so on.
+    """PyTorch's padding: (before, after) of the last axis, then of the last but one, and so on.
 
     input  an array
     pad    an even number of widths
@@ -91,7 +91,7 @@ def pad(
     x, given = as_tensor(input), [integer_in("pad", "pad", p) for p in pad]
     if len(given) % 2 or len(given) > 2 * len(x.shape):
         raise ArgumentError(
-            f"pad: {len(given)} widths for the shape {tuple(x.shape)}; give (before, behind) for "
+            f"pad: {len(given)} widths for the shape {tuple(x.shape)}; give (before, after) for "
             "as many of the last axes as are to be padded"
         )
     pairs = list(zip(given[::2], given[1::2], strict=True))[::-1]
@@ -121,7 +121,7 @@ def _pad(x, pairs, value):
     ends = zip(x.shape, pairs, strict=True)
     kept = [(max(0, -a), n + min(a, 0) + min(b, 0)) for n, (a, b) in ends]
     if any(count < 0 for _, count in kept):
-        raise ArgumentError(f"pad: widths {pairs} cut more off than {tuple(x.shape)} has")
+        raise ArgumentError(f"pad: widths {pairs} cut more off than {tuple(x.shape)} has; cut less")
     if any(a < 0 or b < 0 for a, b in pairs):
         x = slice_(x, tuple([(first, count, 1) for first, count in kept]))
     return arrange.pad(x, tuple([(max(a, 0), max(b, 0)) for a, b in pairs]), value)

@@ -85,10 +85,10 @@ def max_pool1d(
     input           (N, C, L) or (C, L)
     kernel_size     how many elements a window has
     stride          how far apart windows begin; None: kernel_size
-    padding         what is put before and behind, and never is the largest
+    padding         elements added before and after, which never are the largest
     dilation        the distance of elements in a window
     ceil_mode       whether a last window may reach over the end
-    return_indices  whether the indices along the axis are returned too
+    return_indices  whether to return the indices of the maxima along the axis too
 
     The gradient goes to the largest element; of equal ones, the first counts.
 
@@ -114,10 +114,10 @@ def max_pool2d(
     input           (N, C, H, W) or (C, H, W)
     kernel_size     how many elements a window has along each axis: a number or two
     stride          how far apart windows begin; None: kernel_size
-    padding         what is put at the ends, and never is the largest
+    padding         elements added at both ends, which never are the largest
     dilation        the distance of elements in a window
     ceil_mode       whether last windows may reach over the end
-    return_indices  whether the indices, counted along rows, are returned too
+    return_indices  whether to return the flat (row-major) indices of the maxima too
 
     >>> import weft as wf
     >>> wf.nn.functional.max_pool2d([[[1.0, 2.0], [3.0, 4.0]]], 2).tolist()
@@ -141,10 +141,10 @@ def max_pool3d(
     input           (N, C, D, H, W) or (C, D, H, W)
     kernel_size     how many elements a window has along each axis: a number or three
     stride          how far apart windows begin; None: kernel_size
-    padding         what is put at the ends, and never is the largest
+    padding         elements added at both ends, which never are the largest
     dilation        the distance of elements in a window
     ceil_mode       whether last windows may reach over the end
-    return_indices  whether the indices, counted along rows, are returned too
+    return_indices  whether to return the flat (row-major) indices of the maxima too
 
     >>> import weft as wf
     >>> wf.nn.functional.max_pool3d(wf.ones((1, 2, 2, 2)), 2).tolist()
@@ -205,7 +205,7 @@ def avg_pool1d(
     input              (N, C, L) or (C, L)
     kernel_size        the length of a window
     stride             how far apart windows begin; None: kernel_size
-    padding            zeros put before and behind
+    padding            zeros added before and after
     ceil_mode          whether a last window may reach over the end
     count_include_pad  whether padding counts in the mean
 

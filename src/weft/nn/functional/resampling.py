@@ -35,7 +35,7 @@ def _new_size(size: Sizes, target, factor, recompute: bool | None) -> tuple[Size
     """The size to interpolate to, and the scale of each axis; None: the ratio of the sizes."""
     name, axes = "interpolate", len(size)
     if (target is None) == (factor is None):
-        raise ArgumentError(f"{name}: give either size or scale_factor, and not both")
+        raise ArgumentError(f"{name}: give either size or scale_factor, not both")
     if target is not None:
         if recompute:
             raise ArgumentError(f"{name}: recompute_scale_factor needs a scale_factor, not a size")
@@ -47,7 +47,9 @@ def _new_size(size: Sizes, target, factor, recompute: bool | None) -> tuple[Size
         )
     found = tuple([floor(n * f) for n, f in zip(size, factors, strict=True)])
     if 0 in found:
-        raise ArgumentError(f"{name}: scale_factor {factor} makes {size} as small as {found}")
+        raise ArgumentError(
+            f"{name}: scale_factor {factor} would make {found} of {size}; give a larger one"
+        )
     return found, [None] * axes if recompute else [float(f) for f in factors]
 
 
@@ -117,8 +119,8 @@ def interpolate(
     if mode not in (*_NEAREST, "area") and _LINEAR.get(mode) != axes:
         fitting = next(m for m, k in _LINEAR.items() if k == axes)
         raise ArgumentError(
-            f"interpolate: mode {mode!r} of {axes} axes; expected 'nearest', 'nearest-exact', "
-            f"'area' or {fitting!r}"
+            f"interpolate: mode={mode!r} for an input of {axes + 2} axes; expected 'nearest', "
+            f"'nearest-exact', 'area' or {fitting!r}"
         )
     if align_corners is not None and mode not in _LINEAR:
         raise ArgumentError(

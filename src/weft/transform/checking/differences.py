@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def worst(self) -> tuple[int, ...]:
-        """The element that exceeds the allowed error most."""
+        """The index of the element whose error is largest relative to the allowed one."""
         excess = np.nan_to_num(self.error / self.allowed, nan=np.inf)
         return tuple(map(int, np.unravel_index(excess.argmax(), excess.shape)))
 

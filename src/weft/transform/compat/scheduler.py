@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class HybridScheduler:
-    """Chooses forward, reverse or mixed mode by a `SchedulerConfig`.
+    """Computes Jacobians in forward, reverse or mixed mode, as a `SchedulerConfig` says.
 
     config  a `SchedulerConfig`; None: its defaults
 
@@ -33,7 +33,7 @@ class HybridScheduler:
         self.config = config or SchedulerConfig()
 
     def plan(self, f: Callable[..., Any], *args: Any, argnums: ArgNums = 0) -> Plan:
-        """What would be done, with every candidate timed.
+        """The plan of a Jacobian: every way to compute it, each run and timed, and the one chosen.
 
         f        the function
         args     its arguments

@@ -135,7 +135,7 @@ def substitute(
 
 
 def join_captured(inners: list[BodyTrace], first: int) -> list[Array]:
-    """The union of several bodies' captures; all get it as inputs behind their `first` ones."""
+    """The union of several bodies' captures; all get it as inputs after their `first` ones."""
     captured = {key: outer for inner in inners for key, (outer, _) in inner.captured.items()}
     for inner in inners:
         graph = inner.graph

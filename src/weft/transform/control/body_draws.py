@@ -10,7 +10,7 @@ from ...core.counter import Generator
 from ...core.settings import current
 from ...core.value import wrap
 from ...graph.structured import BodyTrace
-from ...ops.draws import behind
+from ...ops.draws import state_after
 
 
 class NoDraws:
@@ -71,7 +71,7 @@ class Streams:
 
     def __call__(self, generator: Generator, words: int) -> Any:
         state = self.state(generator)
-        self.move(generator, behind(state, words))
+        self.move(generator, state_after(state, words))
         return self.draw_of(state)
 
     def along(self, length: int, reverse: bool) -> NoDraws:

@@ -88,7 +88,9 @@ def _length(what: str, elements: list, length: int | None) -> int:
     if length is not None and integer_in(what, "length", length) < 0:
         raise errors.ArgumentError(f"{what}: length={length}, expected 0 or more steps")
     if any(not x.shape for x in elements):
-        raise errors.AxisError(f"{what}: xs holds a 0-d tensor, which has no axis to go along")
+        raise errors.AxisError(
+            f"{what}: xs holds a 0-d tensor; every tensor in xs needs a leading axis to loop over"
+        )
     lengths: set[int] = {x.shape[0] for x in elements} | (set() if length is None else {length})
     if len(lengths) != 1:
         shapes = ", ".join(str(x.shape) for x in elements)

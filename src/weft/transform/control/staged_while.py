@@ -66,7 +66,7 @@ def while_loop(
 
 
 def _carry_streams(test: Graph, body: Graph, n: int, drawn, begun: list) -> None:
-    """Random streams that the body draws from as further carries, behind the first n."""
+    """Random streams that the body draws from as further carries, after the first n."""
     given = [inside._data.index for _, _, inside in begun]
     rest = [i for i in body.inputs[n:] if i not in given]
     body.inputs = [*body.inputs[:n], *given, *rest]

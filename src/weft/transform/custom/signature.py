@@ -36,7 +36,7 @@ class Rule:
             moved = "tangents" if kind == "jvp" else "g"
             raise errors.ArgumentError(
                 f"custom_op: {kind} takes {len(names)} positional parameters, expected "
-                f"({moved}, inputs, output); keywords of the call come behind a *"
+                f"({moved}, inputs, output); keywords of the call come after a *"
             )
         read = [not n.startswith("_") for n in names[1:]]
         inputs, output = [*read, False, False][:2]

@@ -86,7 +86,7 @@ class _Planned:
         return layout.in_format(self.format, plan, found)
 
     def plan(self, *args, measure: bool = True, **kwargs) -> Plan:
-        """The plan for these arguments, every candidate timed."""
+        """The plan for these arguments; `measure` runs and times every way to compute it."""
         sweeper, _ = self._trace(args, kwargs)
         with exactly():
             plan = self._make(sweeper, measure)
@@ -97,7 +97,7 @@ class _Planned:
     def _trace(self, args, kwargs) -> tuple[Sweeper, JacobianLayout]:
         picked = _positions(self.name, self.argnums, args)
         chosen = tuple(args[i] for i in picked)
-        leaves, rebuild = trees.arguments(self.name, chosen, (args, kwargs))
+        leaves, rebuild = trees.differentiable_arguments(self.name, chosen, (args, kwargs))
         trees.differentiable(self.name, leaves)
         _refuse_complex(self.name, leaves)
         beside: list = []
@@ -325,7 +325,7 @@ def _as_plain(run: Any, planned: _Planned) -> Any:
 
 
 def plan_jacobian(f: Callable[..., Any], *args: Any, argnums: ArgNums = 0, **options: Any) -> Plan:
-    """What `jacobian(f, …)` would do for these arguments, with every candidate timed.
+    """The plan of `jacobian(f, …)` for these arguments: every way to compute it, run and timed.
 
     f        the function
     args     its arguments

@@ -69,7 +69,7 @@ class _RecordedCall:
         self.what = what
         args = list(given)
         chosen = tuple(args[i] for i in picked)
-        leaves, self.rebuild_inputs = trees.arguments(what, chosen, (args, kwargs))
+        leaves, self.rebuild_inputs = trees.differentiable_arguments(what, chosen, (args, kwargs))
         trees.differentiable(what, leaves)
         with override_settings(grad=True, enclosed=True):
             self.inputs = [_fresh_input(x) for x in leaves]
@@ -286,7 +286,7 @@ def jvp(
             "jvp: primals and tangents are tuples with one entry for each argument: "
             "wf.jvp(f, (x,), (v,))"
         )
-    values, rebuild = trees.arguments("jvp", tuple(primals))
+    values, rebuild = trees.differentiable_arguments("jvp", tuple(primals))
     directions, _ = trees.tensors("jvp", tuple(tangents))
     if len(values) != len(directions):
         raise errors.ArgumentError(

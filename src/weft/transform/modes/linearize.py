@@ -23,7 +23,7 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     >>> y.item(), push(wf.tensor(1.0)).item()
     (8.0, 12.0)
     """
-    leaves, rebuild = trees.arguments("linearize", tuple(primals))
+    leaves, rebuild = trees.differentiable_arguments("linearize", tuple(primals))
     trees.differentiable("linearize", leaves)
     traced = trace_of("linearize", f, leaves, rebuild)
     equations = active(traced.trace, traced.inputs)

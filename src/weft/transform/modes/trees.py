@@ -33,10 +33,12 @@ def tensors(what: str, tree: Any, fix: str = "") -> tuple[list[Tensor], Rebuild]
     return [tensor(what, leaf, fix) for leaf in leaves], rebuild
 
 
-def arguments(what: str, tree: Any, beside: Any = ()) -> tuple[list[Tensor], Rebuild]:
-    """`tensors` of the arguments to differentiate by; Python floats get the data's precision.
+def differentiable_arguments(
+    what: str, tree: Any, beside: Any = ()
+) -> tuple[list[Tensor], Rebuild]:
+    """Like `tensors`, for arguments to differentiate with respect to.
 
-    They are float64 if a leaf is, in this tree or in those `beside` it.
+    Python floats become float64 if any leaf of `tree` or `beside` is float64.
     """
     leaves, rebuild = flatten(tree)
     numbers = [leaf.__class__ is float or hasattr(leaf, "staging") for leaf in leaves]

@@ -279,5 +279,5 @@ def _underflow(t: float, h: float) -> errors.ConvergenceError:
     return errors.ConvergenceError(
         f"odeint: at t = {t:g} the step would have to be below {abs(h):.1g}: the solution or its "
         "slope stops being finite or smooth there (a pole, a jump, an infinite slope); end before "
-        "that time, or start anew behind it"
+        "that time, or start anew after it"
     )

@@ -64,7 +64,7 @@ class Packing:
     def __init__(self, what: str, tree: Any, beside: Any = ()):
         if tree.__class__ in (list, tuple) and _holds_numbers(tree):
             tree = asarray(tree, dtype=trees.precision(beside))
-        leaves, self._rebuild = trees.arguments(what, tree, beside)
+        leaves, self._rebuild = trees.differentiable_arguments(what, tree, beside)
         if not leaves:
             raise errors.ArgumentError(f"{what}: a start value without any tensor in it")
         self._what, self._tree = what, tree

@@ -142,7 +142,7 @@ class _StepChoice:
         tiny = (
             "odeint: a step would have to be shorter than numbers allow: the solution or its slope "
             "stops being finite or smooth there (a pole, a jump, an infinite slope); end before "
-            "that time, or start anew behind it"
+            "that time, or start anew after it"
         )
         count, found = end["count"], end["found"]
         for ok, said in ((~end["tiny"], tiny), (end["reached"].all(), message)):

@@ -208,11 +208,11 @@ class _ForwardEmitter(AttentionEmitter):
         self.drop(query, j, wide)
         self.over(wide, weigh)
         total = across("sum", code.load(self.vector, sums, 64), self.it.dtype)
-        when(j > 0, lambda: self._fade(at, exp(old - shift)))
+        when(j > 0, lambda: self._rescale(at, exp(old - shift)))
         self.store(self.load(self.totals, at) + total, self.totals, at)
         self.store(top, self.tops, at)
 
-    def _fade(self, at: LLValue, by: LLValue) -> None:
+    def _rescale(self, at: LLValue, by: LLValue) -> None:
         """Rescale what was accumulated so far to the new maximum."""
         code = self.code
         self.store(self.load(self.totals, at) * by, self.totals, at)

@@ -39,7 +39,7 @@ from .gather import move
 from .routine import NativeRoutine, RoutineBody, as_native_routine
 from .straight import Straight
 
-# The numbers of pointers that are not arrays of the record.
+# The numbers of pointers that are not among the routine's arrays.
 BEFORE, AFTER, SCRATCH, CONSTANT = -1, -2, -3, -4
 # Up to this many kernels are emitted inline; of more, each is a function: LLVM's time grows
 # faster than linearly.
@@ -52,17 +52,20 @@ _CALL, _PRODUCT = 5.0, 50.0
 
 @dataclass(frozen=True)
 class BufferPlace:
-    """The address of an array: bytes after a pointer, plus a stride per step of the loop.
+    """The address of an array: bytes past a pointer, plus a stride per step of the loop.
 
-    pointer  an array of the record, or one of BEFORE and AFTER (the carries of a step), SCRATCH and
-             CONSTANT − k
+    pointer  one of the routine's arrays, by its number, or one of BEFORE and AFTER (the carries of
+             a step), SCRATCH and CONSTANT − k
+    offset   bytes
+    stride   bytes
     """
 
     pointer: int
     offset: int = 0
     stride: int = 0
 
-    def behind(self, count: int) -> "BufferPlace":
+    def advanced_by(self, count: int) -> "BufferPlace":
+        """The place so many bytes further."""
         return replace(self, offset=self.offset + count) if count else self
 
 
@@ -168,7 +171,7 @@ def block_of(
 
     def place(i: int) -> BufferPlace:
         b = schedule.buffers[i]
-        return roots[schedule.storage(i)].behind(b.offset * b.dtype.itemsize)
+        return roots[schedule.storage(i)].advanced_by(b.offset * b.dtype.itemsize)
 
     calls, cost, shared = [], 0.0, 0.0
     for s in schedule.steps:
@@ -255,8 +258,8 @@ class _LazyPointers(Sequence):
 class BlockEmitter:
     """Emits blocks into the function of a routine.
 
-    base   the pointers that are not arrays of the record, by their numbers
-    step   the index of the loop, by which strided arrays advance
+    base  the pointers that are not among the routine's arrays, by their numbers
+    step  the index of the loop, by which strided arrays advance
     """
 
     b: RoutineBody
@@ -315,7 +318,7 @@ class BlockEmitter:
         return self._cell
 
     def _function(self, c: BlockCall, arrays: Sequence[LLValue]) -> None:
-        """Call a separate function, whose record is on the stack."""
+        """Call a separate function; the pointers it reads (its record) are on the stack."""
         code, module = self.code, self.code.module
         name = f"{code.name}_{len(module.exports)}"
         if isinstance(c.work, Kernel):

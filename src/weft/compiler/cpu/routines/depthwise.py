@@ -167,11 +167,11 @@ class _DepthwiseEmitter:
 
         def row(_: LLValue, values: list[LLValue]) -> list[LLValue]:
             x, y, *sums = values
-            end, behind = x, y
+            x_end, y_end = x, y
             if whole:
-                end, behind, *sums = loop_carrying(code, whole, [x, y, *sums], vector)
+                x_end, y_end, *sums = loop_carrying(code, whole, [x, y, *sums], vector)
             if rest:
-                sums = self._position(end, behind, sums, taps, rest)
+                sums = self._position(x_end, y_end, sums, taps, rest)
             x = self._at(x, self.down.stride * self.tiles.width)
             return [x, self._at(y, self.across.count), *sums]
 

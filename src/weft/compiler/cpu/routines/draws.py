@@ -117,7 +117,7 @@ class Words(Draw):
 
 @dataclass(frozen=True)
 class Below(Draw):
-    """Whether words are below a threshold."""
+    """Bernoulli draws: whether each random 32-bit word is below a threshold."""
 
     threshold: int
 

@@ -85,7 +85,7 @@ class _LineEmitter:
     def __init__(self, routine: Order, b: RoutineBody):
         self.routine, self.b, self.code = routine, b, b.code
         self.kind, self.align = lanes_of(routine.number), routine.bits // 4
-        # One more than there are: merging reads the one behind the end, and ignores it.
+        # One more than there are: merging reads the one past the end, and ignores it.
         room = routine.k + 1 if routine.chooses else routine.n + 1
         self.numbers, self.spare = (b.code.local(self.kind, room) for _ in range(2))
         self.left, self.right = b.code.local(WORD), b.code.local(WORD)

@@ -221,9 +221,14 @@ class _PoolEmitter:
 
 @dataclass(frozen=True)
 class Unpool(NativeRoutine):
-    """Zeros, with each window's number added to its elements: at its tap (`put`), or `spread`.
+    """The gradient of pooling: each window's value is added to elements of the window.
 
-    rows, columns  the elements along each axis, by residues: the sides that read windows
+    kind           "put" (max pooling): added to the element that the window's tap names; "spread"
+                   (average pooling): to all its elements
+    number         the dtype of the taps
+    size           the array's last two axes; `counts` are the windows along them
+    rows, columns  the array's elements along each axis, by residue modulo the stride, with the
+                   windows that they read
     width          the taps of a window along the last axis
     """
 

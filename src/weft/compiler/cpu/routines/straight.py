@@ -167,11 +167,11 @@ class _ScalarEmitter:
 
     def store(self) -> None:
         """Every result, element by element."""
-        behind = len(self.line.operands)
+        first = len(self.line.operands)
         for n, ((_, dtype), names) in enumerate(self.line.results):
             for k, name in enumerate(names):
                 element = memory_element(dtype)
-                pointer = self.code.address(self.body.arrays[behind + n], k, element)
+                pointer = self.code.address(self.body.arrays[first + n], k, element)
                 write(self.code, self.known[name], pointer, dtype, 1, 1)
 
 

@@ -110,16 +110,16 @@ def _way(row: LLValue, right: LLValue, thin: Thin) -> tuple[LLValue, LLValue, LL
     """The columns of a row's registers: the first, the step to the next, and how many.
 
     They start at cache lines, since stores across two are slower. And they go backwards if the row
-    lies a little behind the right matrix in its page: a processor that compares only the low bits
+    lies a little past the right matrix in its page: a processor that compares only the low bits
     of addresses mistakes these loads for loads of what was just stored, and waits (4K aliasing).
     """
     code, size = row.code, thin.dtype.itemsize
     place, lanes = row.cast("ptrtoint", "i64"), 64 // size
     head = (-place & 63).divide(size, False)
     count = (thin.n - head).divide(lanes, False)
-    behind = (place - right.cast("ptrtoint", "i64")) & (PAGE - 1)
+    past = (place - right.cast("ptrtoint", "i64")) & (PAGE - 1)
     forth, back = code.constant(WORD, lanes), code.constant(WORD, -lanes)
-    backwards = (behind - 1).compare("lt", PAGE // 2, False)
+    backwards = (past - 1).compare("lt", PAGE // 2, False)
     start = backwards.choose(head + (count - 1) * lanes, head)
     return start, backwards.choose(back, forth), count
 

@@ -170,14 +170,14 @@ class FrameMemory:
     def _record(self, task: Task, start: int, watch: int) -> list[int]:
         """The words at `start` that a task reads, with the addresses that are known."""
         record = list(task.record)
-        for word, buffer, behind in task.pointers:
+        for word, buffer, offset in task.pointers:
             b, at = self.schedule.buffers[buffer], self._at(buffer)
             if at is None:
                 argument = self._argument[self.schedule.storage(buffer)]
-                offset = (b.offset + behind) * b.dtype.itemsize
-                self._bindings += [start + 8 * word, argument, offset]
+                nbytes = (b.offset + offset) * b.dtype.itemsize
+                self._bindings += [start + 8 * word, argument, nbytes]
             else:
-                record[word] = at + behind * b.dtype.itemsize
+                record[word] = at + offset * b.dtype.itemsize
         for word in task.watches:
             record[word] = watch
         for word in task.verdicts:

@@ -27,11 +27,11 @@ NativeTask = KernelStep | GemmStep | TiledStep | NativeStep | GuardStep
 
 
 class Pointer(NamedTuple):
-    """A word of a record: the address `behind` elements after a buffer's first."""
+    """A word of a record: the address `offset` elements past a buffer's first."""
 
     word: int
     buffer: int
-    behind: int = 0
+    offset: int = 0
 
 
 @dataclass(frozen=True)
