@@ -39,6 +39,8 @@ from .backend.fingerprint import differences as fingerprint_differences
 from .backend.fingerprint import fingerprint as fingerprint
 from .compiler.builder.graph import Graph as Graph
 from .compiler.jit import compile as compile
+from .core.checkpointing import CheckpointConfig as CheckpointConfig
+from .core.checkpointing import CheckpointStrategy as CheckpointStrategy
 from .core.counter import Generator
 from .core.determinism import DeterministicConfig as DeterministicConfig
 from .core.determinism import DeterministicMode as DeterministicMode
@@ -1061,6 +1063,8 @@ __all__ = [
     "AutogradContext",
     "AutogradEngine",
     "Checkpoint",
+    "CheckpointConfig",
+    "CheckpointStrategy",
     "CustomOp",
     "DeterministicConfig",
     "DeterministicMode",

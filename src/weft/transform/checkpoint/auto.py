@@ -4,8 +4,8 @@ The allocator of NumPy's arrays keeps the limit: an allocation that would pass i
 saved values are dropped until it fits, those first that are cheap to compute again, large, and
 unused for long. So everything counts: temporaries, gradients, what computing again needs.
 
-If nothing is left to drop, the budget is too small. The step is then run to its end with all that
-can be dropped dropped, which shows the smallest budget that works; then it is refused, before
+If nothing is left to drop, the budget is too small. The step is then run to its end, with a limit
+that is raised where it must be, which shows a budget that works; then it is refused, before
 gradients are handed out, and random streams and what was written in place are put back.
 """
 
@@ -71,8 +71,7 @@ class Auto(Saving):
         self._ranking: list[list[ref[Kept]]] = []  # weakly: nodes own what they save
         self._ranked = -_RANKED
         self._thread = get_ident()
-        self._needed = 0  # bytes at the worst moment, once the budget was found too small
-        self._squeezing = False
+        self._allowed = self.budget  # more than that, once the budget was found too small
         self._undo: list[tuple[Any, Any, Any]] = []
         self._streams: Any = None
         self._depth = 0
@@ -94,7 +93,7 @@ class Auto(Saving):
         try:
             yield
         except Exception as e:
-            if self._squeezing:
+            if self._allowed > self.budget:
                 raise self.refusal() from e
             raise
         finally:
@@ -127,15 +126,14 @@ class Auto(Saving):
         return self._fixed + rest + (self._counters[-1].peak if self._counters else 0)
 
     def _set_limit(self) -> None:
-        if not self._squeezing:
-            others = self._fixed + sum(c.live for c in self._counters[:-1])
-            self._counters[-1].limit(max(0, self.budget - others), self._make_room)
+        others = self._fixed + sum(c.live for c in self._counters[:-1])
+        self._counters[-1].limit(max(0, self._allowed - others), self._make_room)
 
     @contextmanager
     def around_sweep(self) -> Iterator[None]:
         with self.block():
             yield
-            if self._squeezing:
+            if self._allowed > self.budget:
                 raise self.refusal()
 
     # -- what counts -----------------------------------------------------------------------------
@@ -148,12 +146,8 @@ class Auto(Saving):
             return
         self._outside[id(owner)] = ref(owner, partial(self._forget, id(owner), owner.nbytes))
         self._fixed += owner.nbytes
-        if self._counters and not self._squeezing:
-            self._set_limit()
-            if self.live > self.budget:
-                self._make_room(0)
-                if self.live > self.budget:
-                    self._squeeze()
+        if self._counters:
+            self._make_room(0)
 
     def _forget(self, key: int, nbytes: int, _: Any) -> None:
         self._outside.pop(key, None)
@@ -202,31 +196,16 @@ class Auto(Saving):
     # -- dropping --------------------------------------------------------------------------------
 
     def _make_room(self, size: int) -> bool:
-        """Drop saved values until `size` more bytes fit; the allocator calls this."""
-        counter = self._counters[-1]
-        if self._squeezing:
-            self._drop_all()
-            need = self.live + size
-            self._needed = max(self._needed, need)
-            counter.limit(counter.live + size, self._make_room)
-            return True
-        while self.live + size > self.budget:
+        """Drop saved values until `size` more bytes fit; the allocator calls this.
+
+        If nothing is left to drop, the limit is raised to what is needed: the step is refused at
+        its end, with that limit.
+        """
+        while self.live + size > self._allowed:
             if not self._drop_one():
-                self._squeeze()
-                return self._make_room(size)
-        self._set_limit()  # what counts from before may have been freed
+                self._allowed = self.live + size
+        self._set_limit()
         return True
-
-    def _squeeze(self) -> None:
-        """Find the smallest budget: from now on everything is dropped as soon as possible."""
-        self._squeezing = True
-        self._counters[-1].limit(0, self._make_room)
-
-    def _drop_all(self) -> None:
-        for weak in list(self._kept.values()):
-            kept = weak()
-            if kept is not None and kept.array is not None and self.values.firm(kept.value):
-                kept.array = None
 
     def _drop_one(self) -> bool:
         """Drop the memory that is cheapest to lose; False if dropping none frees any."""
@@ -292,11 +271,11 @@ class Auto(Saving):
                 raw[...] = before
         self._undo.clear()
         set_state(self._streams)
-        least = ceil(self._needed / MIB * 100) / 100
+        least = ceil(self._allowed / MIB * 100) / 100
         return errors.BudgetExceeded(
             f"a budget of {self.budget / MIB:g} MiB is too small: {self._fixed / MIB:.4g} MiB are "
             f"taken by what was there before (parameters, data), and the step needs "
-            f"{(self._needed - self._fixed) / MIB:.4g} MiB beside that at its worst moment, with "
+            f"{(self._allowed - self._fixed) / MIB:.4g} MiB beside that at its worst moment, with "
             f"everything dropped that can be computed again; memory_budget_mb={least:g} works"
         )
 
