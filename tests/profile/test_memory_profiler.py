@@ -125,6 +125,7 @@ def test_bytes_by_line_and_operation():
     assert lines[made, "exp", False] == y.nbytes
     assert sorted(p.op for p in point.by_place) == ["exp", "matmul"]
     assert sum(point.by_place.values()) == point.live
+    assert point.by_op == {"exp": y.nbytes, "matmul": z.nbytes} and point.by_line[made] == y.nbytes
     (back,) = [p for p in after.by_place if p.back]
     assert back.op == "exp" and back.line == made and after.by_place[back] == x.nbytes
     assert f"backward of exp at {made}" in profiler.report()
@@ -346,6 +347,22 @@ def _training(check):
                 profiler.record_checkpoint("step")
                 assert profiler.detect_leaks().num_suspicious == 0
         return profiler.detect_leaks()
+
+
+def test_garbage_is_no_leak():
+    """What only a cycle holds is freed when garbage is collected."""
+    x = wf.ones((20, 20), requires_grad=True)
+    gc.disable()
+
+    def step(i):
+        loss = _loss(x)
+        loss.backward()
+        cycle = [loss]
+        cycle.append(cycle)
+
+    report = _leaks(step)
+    gc.enable()
+    assert report.num_suspicious == 0
 
 
 @pytest.mark.parametrize("check", [False, True])

@@ -97,7 +97,11 @@ class Objects:
 
 
 def live_objects() -> Objects:
-    """All tensors, recorded operations and optimizers; there is no list of them."""
+    """All tensors, recorded operations and optimizers; there is no list of them.
+
+    Garbage that waits for the collector is collected first.
+    """
+    gc.collect()
     found = gc.get_objects()
     return Objects(
         [x for x in found if isinstance(x, Value) and type(_data(x)) in BACKENDS],
@@ -153,7 +157,8 @@ def census() -> Census:
     """The live arrays of all tensors and recorded graphs: what they are, and who holds them.
 
     Lines are known of recorded operations, and of arrays from 16 KiB on that were made while a
-    `GradientMemoryProfiler` was running. What `gc.freeze()` has set apart is not found.
+    `GradientMemoryProfiler` was running. Garbage is collected first. What `gc.freeze()` has set
+    apart is not found.
 
     >>> import weft as wf
     >>> x = wf.ones(10_000, requires_grad=True)

@@ -52,10 +52,6 @@ class Holders:
             id(vars(m)): name for name, m in list(sys.modules.items()) if isinstance(m, ModuleType)
         }
 
-    def leave_out(self, container: object) -> None:
-        """Do not count a container as a holder."""
-        self._apart.add(id(container))
-
     def describe(self, held: object) -> str | None:
         """What holds an object: "list `losses` of function train (train.py)"; None: unknown."""
         return self._find(held, {id(held)}, _DEPTH)

@@ -3,7 +3,7 @@
 from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.backends import BACKENDS
 from ..core.node import Node
@@ -84,7 +84,7 @@ class LeakReport:
         return "\n".join(map(str, self.leaks))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Group:
     """Live values that the same place has made, by the interval that each was made in."""
 
@@ -94,9 +94,10 @@ class _Group:
     intervals: set[int] = field(default_factory=set)  # of the nodes and tensors
     held: set[int] = field(default_factory=set)  # of those that tensors hold
 
-    def grows(self, intervals: set[int], ticks: int) -> bool:
-        """Whether values have stayed from the begin to the end, not only the last ones."""
-        return len(intervals) >= _LEAST and max(intervals) - min(intervals) >= ticks // 2
+
+def _grow(intervals: set[int], ticks: int) -> bool:
+    """Whether values of these intervals stayed from the begin to the end, not the last ones."""
+    return len(intervals) >= _LEAST and max(intervals) - min(intervals) >= ticks // 2
 
 
 def find_leaks(ticks: list[int], start: int) -> LeakReport:
@@ -105,34 +106,39 @@ def find_leaks(ticks: list[int], start: int) -> LeakReport:
     ticks  when iterations began or ended, ascending, on the clock of recorded operations
     start  when profiling began
     """
-    if len(ticks) < _LEAST:
-        return LeakReport((), len(ticks))
+    suspects = _suspects(ticks, start) if len(ticks) >= _LEAST else []
+    search = Holders({id(suspects), *map(id, suspects), *(id(s.tensors) for s in suspects)})
+    leaks = []
+    for s in suspects:
+        holder = search.describe(s.tensors[0]) or "something outside of Python's containers"
+        leaks.append(Leak(s.place, len(s.tensors), s.nbytes, f"held by {holder}; {s.advice}"))
+    return LeakReport(tuple(sorted(leaks, key=lambda k: -k.nbytes)), len(ticks))
+
+
+class _Suspect(NamedTuple):
+    """What may leak: tensors that the same place has made; one whose graph grows is alone."""
+
+    place: Place
+    tensors: list[Any]
+    nbytes: int
+    advice: str
+
+
+def _suspects(ticks: list[int], start: int) -> list[_Suspect]:
+    """The places whose values stay alive; holders are looked for once the rest is forgotten."""
     objects = live_objects()
     stays = {owner_of(raw) for raw, *_ in persistent(objects)}
     recorded = _recorded_groups(objects, ticks, start)
-    direct = [g for g in recorded if g.grows(g.held, len(ticks))]
-    reached = {n for g in direct for t in g.tensors for n in _ancestors(t)}
-    chained = [
-        g
-        for g in recorded
-        if g not in direct and g.grows(g.intervals, len(ticks)) and not reached.issuperset(g.nodes)
-    ]
-    found = [(g.place, g.tensors, g.tensors[0], _KEPT) for g in direct]
-    found += _roots(chained, objects)
-    found += [
-        (g.place, g.tensors, g.tensors[0], _DROP)
-        for g in _unrecorded_groups(objects, ticks, start, stays)
-        if g.grows(g.intervals, len(ticks)) and _bytes(g.tensors, stays) >= _DETACHED
-    ]
-    search = Holders({id(objects.tensors), id(found), *map(id, found)})
-    leaks = []
-    for place, tensors, sample, advice in found:
-        search.leave_out(tensors)
-        holder = search.describe(sample) or "something outside of Python's containers"
-        leaks.append(
-            Leak(place, len(tensors), _bytes(tensors, stays), f"held by {holder}; {advice}")
-        )
-    return LeakReport(tuple(sorted(leaks, key=lambda k: -k.nbytes)), len(ticks))
+    direct = [g for g in recorded if _grow(g.held, len(ticks))]
+    reached = _ancestors([t for g in direct for t in g.tensors])
+    growing = [g for g in recorded if g not in direct and _grow(g.intervals, len(ticks))]
+    chained = [g for g in growing if not reached.issuperset(g.nodes)]
+    dropped = _unrecorded_groups(objects, ticks, start, stays)
+    found = [(g.place, g.tensors, _KEPT) for g in direct]
+    found += [(Place(t._node.line, t._node.name), [t], _CHAIN) for t in _roots(chained, objects)]
+    found += [(g.place, g.tensors, _DROP) for g in dropped if _grow(g.intervals, len(ticks))]
+    suspects = [_Suspect(place, held, _bytes(held, stays), how) for place, held, how in found]
+    return [s for s in suspects if s.advice is not _DROP or s.nbytes >= _DETACHED]
 
 
 _KEPT = "keep x.item() or x.detach() instead of what has a graph"
@@ -182,7 +188,7 @@ def _unrecorded_groups(
     return list(groups.values())
 
 
-def _roots(chained: list[_Group], objects: Objects) -> list[tuple[Place, list[Any], Any, str]]:
+def _roots(chained: list[_Group], objects: Objects) -> list[Any]:
     """The tensors in whose graphs the operations of these groups are."""
     left = [set(g.nodes) for g in chained]
     found = []
@@ -190,19 +196,18 @@ def _roots(chained: list[_Group], objects: Objects) -> list[tuple[Place, list[An
     for t in sorted(tensors, key=lambda t: t._node.id):
         if not left:
             break
-        reached = _ancestors(t)
-        mine = [nodes for nodes in left if len(nodes & reached) >= _LEAST]
-        if mine:
-            place = Place(t._node.line, t._node.name)
-            found.append((place, [t], t, _CHAIN))
-            left = [nodes for nodes in left if not any(nodes is m for m in mine)]
+        reached = _ancestors([t])
+        rest = [nodes for nodes in left if len(nodes & reached) < _LEAST]
+        if len(rest) < len(left):
+            found.append(t)
+            left = rest
     return found
 
 
-def _ancestors(tensor: Any) -> set[Node]:
-    """The recorded operations behind a tensor."""
+def _ancestors(tensors: Iterable[Any]) -> set[Node]:
+    """The recorded operations behind tensors."""
     seen: set[Node] = set()
-    waiting = [tensor._node]
+    waiting = [t._node for t in tensors]
     while waiting:
         node = waiting.pop()
         if type(node) is Node and node not in seen:
@@ -211,14 +216,11 @@ def _ancestors(tensor: Any) -> set[Node]:
     return seen
 
 
-def _bytes(tensors: Iterable[Any], stays: set[int]) -> int:
+def _bytes(tensors: list[Any], stays: set[int]) -> int:
     """What tensors and their graphs hold, without what stays anyway."""
     found: dict[int, int] = {}
-    nodes: set[Node] = set()
-    arrays = [t._data for t in tensors]
-    for t in tensors:
-        nodes |= _ancestors(t)
-    arrays += [raw for n in nodes for raw in arrays_in(n.saved) if type(raw) in BACKENDS]
+    saved = [raw for n in _ancestors(tensors) for raw in arrays_in(n.saved)]
+    arrays = [t._data for t in tensors] + [raw for raw in saved if type(raw) in BACKENDS]
     for raw in arrays:
         owner = owner_of(raw)
         if owner not in stays:

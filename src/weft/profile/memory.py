@@ -2,6 +2,7 @@
 
 import ctypes
 from collections import Counter as Sums
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import TracebackType
@@ -46,6 +47,22 @@ class MemoryCheckpoint:
     cuda_live: int = 0
     cuda_peak: int = 0
     by_place: dict[Place, int] = field(default_factory=dict)
+
+    @property
+    def by_line(self) -> dict[str, int]:
+        """Live bytes by the line that made the arrays; a backward pass counts at its forward."""
+        return self._sums(lambda place: place.line)
+
+    @property
+    def by_op(self) -> dict[str, int]:
+        """Live bytes by the operation that made the arrays."""
+        return self._sums(lambda place: place.op or "other")
+
+    def _sums(self, key: Callable[[Place], str]) -> dict[str, int]:
+        found: Sums[str] = Sums()
+        for place, n in self.by_place.items():
+            found[key(place)] += n
+        return dict(found.most_common())
 
 
 class GradientMemoryProfiler:
