@@ -324,7 +324,7 @@ def _training(check):
     optimizer = wf.optim.Adam(net.parameters(), lr=1e-3)
     ema = wf.optim.EMA(net.parameters(), decay=0.9)
     data = [wf.randn((8, 16)) for _ in range(10)]
-    recent, history, detached, best = deque(maxlen=4), [], [], None
+    recent, history, detached, best = deque(maxlen=20), [], [], None
     draw = Random(0)
     with GradientMemoryProfiler() as profiler:
         for i in range(ITERATIONS):

@@ -15,14 +15,16 @@ _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _DEPTH = 8  # of containers within containers
 
 
-def user_frames() -> Iterator[FrameType]:
+def user_frames() -> list[FrameType]:
     """The frames of the user's code that are running, of all threads."""
-    for frame in sys._current_frames().values():
-        at: FrameType | None = frame
-        while at is not None:
+    found = []
+    at: FrameType | None
+    for at in sys._current_frames().values():
+        while at is not None:  # so that no variable is left that holds this frame itself
             if not is_internal(at.f_code.co_filename):
-                yield at
+                found.append(at)
             at = at.f_back
+    return found
 
 
 def variables() -> dict[int, str]:
