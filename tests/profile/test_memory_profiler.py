@@ -304,6 +304,44 @@ def test_large_values_without_a_graph_are_named():
     assert "list `kept`" in leak.reason
 
 
+def test_kept_states_of_one_chain_are_one_leak():
+    """The operations behind kept values are not leaks of their own."""
+    w, states = wf.ones((8, 8), requires_grad=True), [wf.ones((8, 8))]
+
+    def step(i):
+        states.append(wf.tanh(wf.sin(states[-1]) @ w))
+
+    (leak,) = _leaks(step, tick="step").leaks
+    assert leak.place.op == "tanh" and leak.count == 12 and "list `states`" in leak.reason
+
+
+def test_a_few_values_without_a_graph_are_no_leak():
+    kept = []
+    assert _leaks(lambda i: kept.append(wf.zeros(5000)), tick="step").num_suspicious == 0
+
+
+def test_gradients_that_come_one_by_one_are_no_leak():
+    """They stay, but they belong to parameters."""
+    weights = [wf.Parameter(wf.ones((256, 256))) for _ in range(12)]
+    x = wf.ones((256, 256))
+    assert _leaks(lambda i: (weights[i] * x).sum().backward()).num_suspicious == 0
+    assert sum(w.grad.nbytes for w in weights) == 12 << 18
+
+
+def test_kept_numbers_of_a_compiled_function_are_named():
+    w, kept = wf.Parameter(wf.ones((30, 30))), []
+
+    @wf.compile
+    def step(x):
+        loss = wf.tanh(x @ w).mean()
+        loss.backward()
+        return loss
+
+    x = wf.ones((30, 30))
+    (leak,) = _leaks(lambda i: kept.append(step(x)), 20, tick="step").leaks
+    assert leak.count == 20 and "list `kept`" in leak.reason and leak.place.op == "mean"
+
+
 @pytest.mark.parametrize("every", [1, 3, 7])
 def test_a_slow_leak_is_named(every):
     x, kept = wf.ones((20, 20), requires_grad=True), []
