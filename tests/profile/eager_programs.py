@@ -52,15 +52,17 @@ class Program:
     def do_matmul(self):
         x = self._any()
         if x.ndim == 2:
-            self.values.append(x @ x.mT)
+            self.values.append(wf.tanh(x) @ wf.tanh(x).mT)
 
     def do_reduce(self):
         x = self._any()
-        self.values.append(x.sum(axis=-1, keepdims=True) + x.mean() * x.max())
+        self.values.append(wf.tanh(x.sum(axis=-1, keepdims=True) + x.mean() * x.max()))
 
     def do_view(self):
         x = self._any()
-        self.values.append(x[..., :: int(self.draw.integers(1, 4))].mT if x.ndim == 2 else x[1:])
+        self.values.append(
+            x[..., :: int(self.draw.integers(1, 4))].mT if x.ndim == 2 else x[len(x) // 2 :]
+        )
 
     def do_copy(self):
         self.values.append((x.mT if (x := self._any()).ndim == 2 else x).clone())
@@ -111,4 +113,4 @@ class Program:
 
     def do_second_order(self):
         w = wf.tensor(self._any().detach(), requires_grad=True)
-        self.values.append(wf.hvp(lambda x: (x**3).sum(), (w,), (w,)))
+        self.values.append(wf.tanh(wf.hvp(lambda x: (x**3).sum(), (w,), (w,))))

@@ -2,11 +2,13 @@
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import threading
 import tracemalloc
 from contextvars import copy_context
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -284,6 +286,14 @@ def test_a_counter_that_is_gone_has_no_limit():
     gc.collect()
     assert context.run(lambda: np.zeros(1000)).size == 1000
     assert kept.size == 3
+
+
+def test_positions_are_those_of_the_headers():
+    """NumPy's table of C functions, as its own headers number them."""
+    header = Path(np.get_include(), "numpy", "__multiarray_api.h").read_text()
+    for name, position in (("Set", allocations._SET), ("Get", allocations._GET)):
+        found = re.search(rf"define PyDataMem_{name}Handler.*?PyArray_API\[(\d+)\]", header, re.S)
+        assert int(found[1]) == position
 
 
 # -- the process ---------------------------------------------------------------------------------

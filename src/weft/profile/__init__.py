@@ -1,8 +1,31 @@
-"""Where bytes and time go: counters, a memory profiler, a census of live arrays, benchmarks."""
+"""Where bytes and time go: counters, a memory profiler, a census of live arrays, benchmarks.
 
+>>> import weft as wf
+>>> with wf.profile.Counter() as counter:
+...     x = wf.ones((1000, 1000))
+>>> counter.live
+4000000
+"""
+
+from .benchmark import BenchmarkConfig, BenchmarkResult, PerformanceBenchmark
+from .census import Census, LiveArray, census
 from .counter import Counter
+from .leaks import Leak, LeakReport
+from .memory import GradientMemoryProfiler, MemoryCheckpoint
 
-__all__ = ["Counter"]
+__all__ = [
+    "BenchmarkConfig",
+    "BenchmarkResult",
+    "Census",
+    "Counter",
+    "GradientMemoryProfiler",
+    "Leak",
+    "LeakReport",
+    "LiveArray",
+    "MemoryCheckpoint",
+    "PerformanceBenchmark",
+    "census",
+]
 
 
 def __dir__() -> list[str]:

@@ -38,12 +38,12 @@ class Counter:
     >>> import weft as wf
     >>> with wf.profile.Counter() as counter:
     ...     x = wf.ones((1000,), dtype="float64")
-    ...     y = (x * 2 + 1).sum()
-    >>> counter.live, counter.peak >= 3 * 8000
-    (8008, True)
+    ...     y = wf.sin(wf.exp(x))
+    >>> counter.live, counter.peak
+    (16000, 24000)
     >>> del x
     >>> counter.live
-    8
+    8000
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class Counter:
 
         >>> import weft as wf
         >>> with wf.profile.Counter() as counter:
-        ...     _ = wf.ones((1000,), dtype="float64") + 1
+        ...     _ = wf.zeros((1000,), dtype="float64")
         ...     del _
         ...     counter.reset_peak()
         >>> counter.peak
@@ -240,3 +240,14 @@ class Counter:
         if self._capsule is not None:
             self._words[Record.LIMIT] = UNLIMITED
             self._words[Record.PRESSURE] = 0
+
+
+def note_origins(counter: Counter, function: int, smallest: int) -> None:
+    """Call a native function of an allocation's bytes for each of at least `smallest`.
+
+    Its result, where and when, is stored beside the array (`compiler/native/allocations.py`).
+
+    function  its address; it must exist as long as the process; 0: none
+    """
+    counter._words[Record.SMALLEST] = smallest
+    counter._words[Record.ORIGIN] = function

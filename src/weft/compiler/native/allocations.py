@@ -5,7 +5,9 @@ remembers the handler that it came from. A handler here is a record of words: wh
 it, then its counters. It belongs to the record of the block around it, if there is one: memory
 counts in all records up to the outermost. Before each block of memory is a line with its size,
 since NumPy does not say the old size of memory that it reallocates, and says another one than was
-allocated when it frees an array without elements.
+allocated when it frees an array without elements. The second word of that line says where the
+array was made, if a record asks for it: `ORIGIN_BITS` with the number of a place in the program,
+whose live bytes are counted too, and above them when it was.
 
 The record is freed with its capsule, which every array of it references.
 """
@@ -41,8 +43,10 @@ from ..emit.control import (
     word,
 )
 from .machine import Loaded, host
-from .objects import digest, link, pack_object
+from .objects import PROVIDERS, digest, link, pack_object
 
+# Bits of the number of a place; 0 is no place.
+ORIGIN_BITS = 16
 # Bytes before an array's data; a cache line keeps the alignment that the C library gives.
 HEAD = 64
 UNLIMITED = (1 << 63) - 1
@@ -72,6 +76,8 @@ class Record(IntEnum):
     COUNT = 34  # how many allocations there were
     LIMIT = 35
     PRESSURE = 36  # function(bytes) -> whether to try again; 0: none
+    ORIGIN = 37  # function(bytes) -> where and when; 0: nobody asks
+    SMALLEST = 38  # the bytes from which on it is called
     SIZE = 40
 
 
@@ -81,9 +87,9 @@ def write_allocations(module: LLModule, linux: bool) -> None:
     linux  whether the system takes Linux's advice on pages
     """
     release, charge = _write_release(module), _write_charge(module)
-    reserve = _write_reserve(module, release)
-    _write_allocate(module, reserve, release, charge, linux)
-    _write_clear(module, reserve, release, charge)
+    reserve, note = _write_reserve(module, release), _write_note(module)
+    _write_allocate(module, reserve, release, charge, note, linux)
+    _write_clear(module, reserve, release, charge, note)
     _write_resize(module, reserve, release, charge)
     _write_free(module, release)
     _write_forget(module)
@@ -130,6 +136,36 @@ def _write_charge(module: LLModule) -> str:
     _each_record(code, record, one)
     leave(code)
     return code.name
+
+
+def _write_note(module: LLModule) -> str:
+    """Emit note(record, block): where memory was allocated, if a record asks for that."""
+    code = module.function("void", [POINTER, POINTER])
+    record, block = code.parameters
+    size = word(block, 0)
+    put(code.constant(WORD, 0), block, 1)
+
+    def one(here: LLValue) -> None:
+        find = pointer(here, Record.ORIGIN)
+
+        def ask() -> None:
+            put(invoke_at(find, "i64", [size]), block, 1)
+            _count_origin(code, block, size)
+            leave(code)
+
+        asks = find.compare("ne", nothing(code))
+        when(asks & (size >= word(here, Record.SMALLEST)), ask)
+
+    _each_record(code, record, one)
+    leave(code)
+    return code.name
+
+
+def _count_origin(code: Code, block: LLValue, size: LLValue) -> None:
+    """Add to the live bytes of the place where memory was allocated."""
+    places = LLValue(code, POINTER, f"@{code.module.elsewhere('weft_origins')}")
+    at = address(places, word(block, 1) & ((1 << ORIGIN_BITS) - 1))
+    when(word(block, 1).compare("ne", 0), lambda: increase(at, 0, size))
 
 
 def _write_reserve(module: LLModule, release: str) -> str:
@@ -190,12 +226,15 @@ def _finish(
     return behind(made, HEAD)
 
 
-def _write_allocate(module: LLModule, reserve: str, release: str, charge: str, linux: bool) -> None:
+def _write_allocate(
+    module: LLModule, reserve: str, release: str, charge: str, note: str, linux: bool
+) -> None:
     code = module.function("ptr", [POINTER, WORD], "weft_allocate")
     record, size = code.parameters
     leave_if(invoke(code, reserve, "i64", [record, size]).equals(0), nothing(code))
     made = invoke(code, "malloc", "ptr", [size + HEAD])
     data = _finish(code, record, made, size, size, (release, charge))
+    invoke(code, note, "void", [record, made])
     if linux:
         when(size.compare("ge", _HUGE), lambda: _advise(code, data, size))
     leave(code, data)
@@ -210,7 +249,7 @@ def _advise(code: Code, data: LLValue, size: LLValue) -> None:
     invoke(code, "madvise", "i32", [pages, length, advice])
 
 
-def _write_clear(module: LLModule, reserve: str, release: str, charge: str) -> None:
+def _write_clear(module: LLModule, reserve: str, release: str, charge: str, note: str) -> None:
     code = module.function("ptr", [POINTER, WORD, WORD], "weft_clear")
     record, count, each = code.parameters
     one = code.constant(WORD, 1)
@@ -219,7 +258,9 @@ def _write_clear(module: LLModule, reserve: str, release: str, charge: str) -> N
     size = count * each
     leave_if(invoke(code, reserve, "i64", [record, size]).equals(0), nothing(code))
     made = invoke(code, "calloc", "ptr", [size + HEAD, one])
-    leave(code, _finish(code, record, made, size, size, (release, charge)))
+    data = _finish(code, record, made, size, size, (release, charge))
+    invoke(code, note, "void", [record, made])
+    leave(code, data)
 
 
 def _write_resize(module: LLModule, reserve: str, release: str, charge: str) -> None:
@@ -233,6 +274,7 @@ def _write_resize(module: LLModule, reserve: str, release: str, charge: str) -> 
     leave_if(invoke(code, reserve, "i64", [record, grown]).equals(0), nothing(code))
     made = invoke(code, "realloc", "ptr", [block, size + HEAD])
     moved = _finish(code, record, made, size, grown, (release, charge))
+    _count_origin(code, made, more)
     invoke(code, release, "void", [record, nothing(code), grown - more])
     leave(code, moved)
 
@@ -243,6 +285,7 @@ def _write_free(module: LLModule, release: str) -> None:
     leave_if(data.equals(nothing(code)))
     block = behind(data, -HEAD)
     invoke(code, release, "void", [record, nothing(code), word(block, 0)])
+    _count_origin(code, block, 0 - word(block, 0))
     invoke(code, "free", "void", [block])
     leave(code)
 
@@ -273,6 +316,18 @@ def _functions() -> Loaded:
     _keep(loaded)
     return loaded
 
+
+@lru_cache(maxsize=1)
+def origin_bytes() -> Any:
+    """The live bytes of each place, by its number; it lives as long as the process."""
+    places = (ctypes.c_int64 * (1 << ORIGIN_BITS))()
+    _keep(places)
+    return places
+
+
+PROVIDERS.append(
+    lambda symbol: ctypes.addressof(origin_bytes()) if symbol == "weft_origins" else None
+)
 
 # -- from Python -----------------------------------------------------------------------------
 
@@ -319,6 +374,14 @@ def record_of(capsule: Any) -> Any:
     functions = kind.from_address(at)[Record.ALLOCATE : Record.FREE + 1]
     mine = _functions().addresses
     return kind.from_address(at) if functions == [mine[n] for n in EXPORTS[:-1]] else None
+
+
+def origin_word(array: Any) -> int:
+    """Where and when the memory of an array was allocated; 0 if nobody asked then.
+
+    array  a NumPy array that owns its memory, from a handler of ours
+    """
+    return ctypes.c_int64.from_address(array.ctypes.data - HEAD + 8).value
 
 
 def name_of(capsule: Any) -> str:

@@ -72,6 +72,10 @@ def _masked_pull_for(op: Op):
 MASKED_PULLS: ByRow[rules.Pull] = ByRow(_masked_pull_for)
 
 
+# Called at the begin of every sweep: how profilers count iterations.
+BEFORE_SWEEP: list[Callable[[], None]] = []
+
+
 def sweep(
     seeds: dict[Vertex, Array],
     *,
@@ -93,6 +97,8 @@ def sweep(
     """
     if not seeds:
         return {}
+    for note in BEFORE_SWEEP:
+        note()
     if not limited.alive:
         return _sweep(seeds, record, retain, useful, goals, on_node, beyond)
     with limited.around_sweep(seeds):

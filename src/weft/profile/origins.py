@@ -1,0 +1,132 @@
+"""Where arrays were made: the user's line and the operation, stored beside each array's memory."""
+
+import ctypes
+import sys
+from dataclasses import dataclass
+from inspect import CO_OPTIMIZED
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+from numpy._core.multiarray import get_handler_name
+
+from ..backend.numpy.namespace import owning
+from ..compiler.native.allocations import ORIGIN_BITS, origin_bytes, origin_word
+from ..core.node import ids
+from ..core.origin import INTERNAL, line_of, user_frame
+from ..transform.modes import reverse
+
+# The bytes from which on an array's origin is noted: that takes some microseconds.
+SMALLEST = 1 << 14
+_MASK = (1 << ORIGIN_BITS) - 1
+_SWEEP: CodeType = reverse._carry.__code__
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the user's program where arrays are made.
+
+    line  `train.py:41`
+    op    the operation there; None: not one of the table
+    back  whether it is the backward pass of that line
+    """
+
+    line: str
+    op: str | None = None
+    back: bool = False
+
+    def __str__(self) -> str:
+        what = f"{self.op or 'an array'} at {self.line}"
+        return f"backward of {what}" if self.back else what
+
+
+# The numbers of places, and the places by number; number 0 is unknown.
+_numbers: dict[tuple[CodeType, int, bool], int] = {}
+_places: list[Place] = [Place("unknown")]
+
+
+def _note(size: int) -> int:
+    """Where the array is made whose memory is being allocated, and when, as one word."""
+    frame: FrameType | None = sys._getframe(1)
+    code, lasti, back, first = None, 0, False, frame
+    while frame is not None and code is None:
+        if frame.f_code is _SWEEP:
+            node = local(frame, "node")
+            code, lasti, back = node.code, node.lasti, True
+        elif not _is_internal(frame):
+            code, lasti = frame.f_code, frame.f_lasti
+        frame = frame.f_back
+    if code is None:
+        return 0
+    number = _numbers.get((code, lasti, back))
+    if number is None:
+        number = _new_place(code, lasti, back, first)
+    return -next(ids) << ORIGIN_BITS | number if number else 0
+
+
+def local(frame: FrameType, name: str) -> Any:
+    """A variable of a running function, or None."""
+    return variables_of(frame).get(name)
+
+
+def variables_of(frame: FrameType) -> dict[str, Any]:
+    """The variables of a frame.
+
+    Before Python 3.13 `f_locals` is a copy that stays with the frame: it would keep arrays alive.
+    """
+    found = frame.f_locals
+    copy = dict(found)
+    if isinstance(found, dict) and frame.f_code.co_flags & CO_OPTIMIZED:
+        found.clear()
+    return copy
+
+
+def _is_internal(frame: FrameType) -> bool:
+    found = INTERNAL.get(frame.f_code.co_filename)
+    return user_frame(frame) is not frame if found is None else found
+
+
+def _new_place(code: CodeType, lasti: int, back: bool, frame: FrameType | None) -> int:
+    """Number a place; 0 if there are too many."""
+    if len(_places) > _MASK:
+        return 0
+    op = None
+    while frame is not None and op is None and frame.f_code is not code:
+        if not back or frame.f_code is _SWEEP:
+            op = getattr(local(frame, "node" if back else "op"), "name", None)
+        frame = frame.f_back
+    number = _numbers[code, lasti, back] = len(_places)
+    _places.append(Place(line_of(code, lasti), op, back))
+    return number
+
+
+CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(_note)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an array was made, and when: on the clock that numbers recorded operations."""
+
+    place: Place
+    time: int
+
+
+def origin_of(array: Any) -> Origin | None:
+    """Where and when the memory of a NumPy array was made; None if that was not noted."""
+    owner = owning(array) if isinstance(array, np.ndarray) else None
+    if owner is None or not owner.flags.owndata:
+        return None
+    if get_handler_name(owner) != "weft_counter":
+        return None
+    word = origin_word(owner)
+    return Origin(_places[word & _MASK], word >> ORIGIN_BITS) if word else None
+
+
+def live_by_place() -> dict[Place, int]:
+    """The live bytes of arrays by where they were made, of those of `SMALLEST` bytes and more."""
+    found: dict[Place, int] = {}
+    held = origin_bytes()
+    for i, place in enumerate(_places):
+        if i and held[i]:
+            found[place] = found.get(place, 0) + held[i]
+    return found
