@@ -6,10 +6,11 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.record import record
 from ..errors import CheckpointLocked
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 NAME = ".lock"
 
 
-@dataclass
+@record(frozen=False)
 class _HeldLock:
     fd: int
     users: int = 0

@@ -5,13 +5,14 @@ is PyTorch's, so that the two take the same steps.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from ..core.record import record
 
 DECREASE, CURVATURE = 1e-4, 0.9
 
 
-@dataclass(frozen=True)
+@record
 class Trial:
     """A point on the line: how far, the loss there, its gradient and its slope along the line."""
 

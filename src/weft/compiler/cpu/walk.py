@@ -1,10 +1,11 @@
 """Walking a kernel's arrays: loops, points in them, and the accesses at a point."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from ...core.record import record
 from ..emit.code import Code, LLValue, lanes_of
 from ..emit.convert import memory_type
 from ..emit.folds import combine
@@ -15,7 +16,7 @@ from .loop_nest import Axis, Nest
 INDEX = lanes_of("i64")
 
 
-@dataclass(frozen=True)
+@record
 class LoopPoint:
     """A point of the loops: the offset of each array (None: 0), and how many lanes are valid.
 

@@ -1,9 +1,10 @@
 """Pictures of compiled programs: equations in the boxes of the kernels that compute them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import PathLike
 
+from ...core.record import record
 from ...graph.graph import Graph
 from ...graph.picture import (
     Picture,
@@ -31,7 +32,7 @@ _KINDS = {
 }
 
 
-@dataclass
+@record(frozen=False)
 class TracedGraph(Graph):
     """A traced graph that can be drawn as it runs.
 

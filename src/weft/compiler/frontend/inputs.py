@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,11 +12,12 @@ from ...core.backends import BACKENDS
 from ...core.counter import POSITIONS, Generator, ReservedBlocks
 from ...core.node import Leaf, Node, Severed
 from ...core.origin import here
+from ...core.record import record
 from ...graph.staged import Staged
 from .host_scalars import Host
 
 
-@dataclass(slots=True)
+@record(frozen=False, slots=True)
 class Call:
     """One call of a program: the tensors among its arguments, each once, and its numbers.
 

@@ -5,13 +5,14 @@ target's subclasses also emit it.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from ...core.record import record
 
-@dataclass(frozen=True)
+
+@record
 class RoutineArray:
     """A strided array that a routine reads or writes, inside a buffer."""
 

@@ -1,7 +1,6 @@
 """Comparing a function's derivatives with finite differences: both Jacobians, and their errors."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +10,7 @@ from ... import errors
 from ...arrays.make import asarray
 from ...arrays.tensor import Tensor
 from ...core import dtypes
+from ...core.record import record
 from ...core.value import TENSORS
 from ..modes import trees
 from ..modes.functional import jvp, vjp
@@ -24,7 +24,7 @@ UNDERFLOW = 2.0**-1000
 WIDE: set[np.dtype] = {dtypes.float64, dtypes.complex128}
 
 
-@dataclass(frozen=True)
+@record
 class Comparison:
     """Two Jacobians in coordinates (results by arguments), and the allowed error.
 
