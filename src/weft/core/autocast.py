@@ -1,7 +1,6 @@
 """Autocast: casting a row's arguments to the dtype that its `precision` column names."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -10,7 +9,7 @@ import numpy as np
 from . import dtypes
 from .dispatch import above
 from .op import Op
-from .record import record
+from .record import field, record
 from .settings import current, exactly
 from .types import Array
 from .value import TENSORS

@@ -13,6 +13,8 @@ from reprlib import recursive_repr
 from threading import RLock
 from typing import Any, TypeVar, dataclass_transform, overload
 
+__all__ = ["Deferred", "field", "record"]
+
 T = TypeVar("T")
 Fields = tuple[Field[Any], ...]
 # A method's parameters, its lines, and the values of names in them.

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import cached_property, wraps
 from inspect import iscoroutinefunction, isgeneratorfunction
 from typing import Any, TypeVar, cast
 
 from ..errors import StagingError
-from .record import record
+from .record import field, record
 
 RECORD, PLAIN, GENERAL = 1, 0, 2
 

@@ -1,6 +1,5 @@
 """Graph: a program as typed equations, each value assigned once."""
 
-from dataclasses import field
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -8,7 +7,7 @@ from ..core.aval import Aval
 from ..core.exact import exact
 from ..core.op import Op
 from ..core.origin import Origin, line_of
-from ..core.record import record
+from ..core.record import field, record
 from ..core.types import Static
 
 

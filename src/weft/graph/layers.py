@@ -1,10 +1,9 @@
 """Layered graph drawing: sources on top, few crossings, edges routed between the boxes."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import field
 from itertools import accumulate, pairwise
 
-from ..core.record import record
+from ..core.record import field, record
 
 GAP, RISE = 18.0, 34.0  # between boxes of a layer, and between layers
 _LANE = 8.0  # the width of an edge that passes a layer

@@ -1,13 +1,13 @@
 """Pictures of programs as data: boxes with a row for each equation, and the values between them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from .. import errors
-from ..core.record import record
+from ..core.record import field, record
 from .graph import Equation, Graph, Literal
 
 FORMATS = ("svg", "dot")

@@ -6,11 +6,10 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.record import record
+from ..core.record import field, record
 from ..errors import CheckpointLocked
 
 if TYPE_CHECKING:

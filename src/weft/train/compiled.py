@@ -1,14 +1,13 @@
 """A step of training as compiled programs."""
 
 from collections.abc import Callable
-from dataclasses import field
 from functools import partial
 from typing import Any
 
 from ..arrays.manipulation import stack
 from ..compiler.jit import compile
 from ..core import dtypes
-from ..core.record import record
+from ..core.record import field, record
 from ..optim import clip_grad_value
 from ..transform.modes.backward import no_grad
 from .objective import Means

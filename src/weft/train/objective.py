@@ -1,13 +1,12 @@
 """The objective: the loss of a model on a batch, and the batch's weight in a mean."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..core import dtypes
-from ..core.record import record
+from ..core.record import field, record
 from ..core.value import TENSORS
 from ..transform.modes.trees import flatten
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from dataclasses import field
 from inspect import getclosurevars, isfunction
 from typing import TYPE_CHECKING, Any
 
 from ...arrays.tensor import Tensor
 from ...core.dtypes import is_inexact
 from ...core.origin import Origin, written_at
-from ...core.record import record
+from ...core.record import field, record
 from ...core.settings import override_settings
 from ...core.value import TENSORS
 from .trees import leaves, map_tree

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from ctypes import CFUNCTYPE, addressof, c_int64, c_void_p
-from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from ...core.record import record
+from ...core.record import field, record
 from ..emit.code import LLModule
 from ..emit.elementary import PREFIX, address_of
 from ..ir.kernel import Kernel, MalformedKernel, verify

@@ -1,9 +1,8 @@
 """A function traced at several lengths: what depends on the length."""
 
-from dataclasses import field
 from typing import Any, NamedTuple
 
-from ...core.record import record
+from ...core.record import field, record
 from ...graph.graph import Graph, Literal
 
 

@@ -1,10 +1,9 @@
 """Pictures of compiled programs: equations in the boxes of the kernels that compute them."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from os import PathLike
 
-from ...core.record import record
+from ...core.record import field, record
 from ...graph.graph import Graph
 from ...graph.picture import (
     Picture,

@@ -1,7 +1,6 @@
 """Differentiating through a call of a compiled function: its pull-back is another program."""
 
 from collections.abc import Callable
-from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +11,7 @@ from ...arrays.tensor import Tensor
 from ...core import dispatch
 from ...core.node import Leaf, Node, Severed
 from ...core.op import Jvp, Op
-from ...core.record import record
+from ...core.record import field, record
 from ...core.recording import pack, pick, record_node
 from ...core.settings import current
 from ...core.value import TENSORS, wrap

@@ -1,7 +1,6 @@
 """One variant of a compiled function: its graph, the sources of its inputs, its results."""
 
 from collections.abc import Callable
-from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +12,7 @@ from ...arrays.tensor import Tensor
 from ...core import versions
 from ...core.backends import BACKENDS
 from ...core.node import Leaf, Node, Severed
-from ...core.record import record
+from ...core.record import field, record
 from ...core.value import RESULT, aval_of, wrap
 from ...graph.graph import Graph
 from ..pipeline import build, current_target

@@ -1,8 +1,6 @@
 """A group's domain: the domain axis of each axis of each value."""
 
-from dataclasses import field
-
-from ...core.record import record
+from ...core.record import field, record
 
 Axes = tuple[int, ...]  # domain axes, one for each axis of a value; STILL for axes of length 1
 STILL = -1

@@ -42,7 +42,7 @@ def array(dtype: np.dtype, shape: tuple[int, ...]) -> RoutineArray:
 
 
 class Routine(ABC):
-    """The base of all routines; subclasses are frozen dataclasses, equal if their code is."""
+    """The base of all routines; subclasses are records, equal if their code is."""
 
     noun = "routine"  # what reports call it
 

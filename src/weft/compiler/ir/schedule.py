@@ -6,7 +6,6 @@ input: nothing reads the input after the output is written.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from ...core.op import Op
 from ...core.origin import Origin, line_of
-from ...core.record import record
+from ...core.record import field, record
 from ...graph.graph import Literal
 from .kernel import FoldStep, Kernel
 from .routine import Routine

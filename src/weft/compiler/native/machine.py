@@ -1,6 +1,5 @@
 """The host machine: optimise LLVM IR for it, and load the objects."""
 
-from dataclasses import field
 from functools import lru_cache
 from itertools import count
 from threading import RLock
@@ -8,7 +7,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from ...core.record import record
+from ...core.record import field, record
 from ..emit.code import LLModule
 
 # LLVM's global context is shared by all threads.

@@ -1,7 +1,6 @@
 """Checking the derivatives of functions against finite differences."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from ... import errors
 from ...arrays.make import asarray
 from ...arrays.tensor import Tensor
 from ...core import dtypes
-from ...core.record import record
+from ...core.record import field, record
 from .differences import CheckProblem, Comparison, problem_of
 from .ridders import Estimate
 

@@ -7,7 +7,6 @@ the tensors that it reads are read again.
 """
 
 from collections.abc import Callable
-from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from ... import errors
 from ...arrays.tensor import Tensor
 from ...core.call import caller
-from ...core.record import record
+from ...core.record import field, record
 from ...core.settings import current
 from ...core.value import TENSORS, wrap
 from ...graph.graph import Equation, Literal

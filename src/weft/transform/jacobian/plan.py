@@ -1,7 +1,7 @@
 """The plan of a Jacobian: the candidates, the cost of each, and the choice."""
 
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from math import prod
 from time import perf_counter
@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import errors
 from ...arrays.tensor import Tensor
-from ...core.record import record
+from ...core.record import field, record
 from ...graph.graph import Equation, Literal
 from . import sweeps
 from .bicolouring import bicolouring

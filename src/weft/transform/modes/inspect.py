@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import field
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from ...core.aval import Shape
 from ...core.backends import BACKENDS, PYTHON_SCALARS
 from ...core.node import Node, Severed
 from ...core.op import Partials
-from ...core.record import record
+from ...core.record import field, record
 from ...core.recording import Packed, is_pick
 from ...core.types import Raw
 from ...core.value import TENSORS
