@@ -9,6 +9,7 @@ are dataclasses.
 import sys
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from functools import wraps
 from reprlib import recursive_repr
 from threading import RLock
 from typing import Any, TypeVar, dataclass_transform, overload
@@ -91,7 +92,7 @@ class Deferred:
         exec(text, vars(sys.modules[self._cls.__module__]), found)
         method = found["create"](**values)
         method.__qualname__ = f"{self._cls.__qualname__}.{self._name}"
-        return recursive_repr()(method) if self._name == "__repr__" else method
+        return wraps(method)(recursive_repr()(method)) if self._name == "__repr__" else method
 
 
 def _refuse_changes(cls: type[Any], items: Fields) -> dict[str, Callable[..., Any]]:
