@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import wraps
 from reprlib import recursive_repr
-from threading import RLock
 from typing import Any, TypeVar, dataclass_transform, overload
 
 __all__ = ["Deferred", "field", "record"]
@@ -21,7 +20,6 @@ Fields = tuple[Field[Any], ...]
 # A method's parameters, its lines, and the values of names in them.
 Source = tuple[list[str], list[str], dict[str, Any]]
 
-_lock = RLock()
 _ABSENT = object()
 
 
@@ -70,23 +68,23 @@ class Deferred:
 
     def __init__(self, cls: type[Any], name: str, write: Callable[[], Source]):
         self._cls, self._name, self._write = cls, name, write
+        self._made: dict[str, Callable[..., Any]] = {}
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         return self.generate().__get__(instance, owner)
 
     def generate(self) -> Callable[..., Any]:
         """The method's function; the same one for every thread."""
-        with _lock:
-            if self._cls.__dict__[self._name] is self:
-                setattr(self._cls, self._name, self._compile())
-            return self._cls.__dict__[self._name]
+        if not self._made:
+            self._made.setdefault(self._name, self._compile())  # atomic: the first one stays
+        setattr(self._cls, self._name, self._made[self._name])
+        return self._made[self._name]
 
     def _compile(self) -> Callable[..., Any]:
         parameters, lines, values = self._write()
-        text = (
-            f"def create({', '.join(values)}):\n def {self._name}(self, {', '.join(parameters)}):"
-        )
-        text = "\n  ".join((text, *lines)) + f"\n return {self._name}"
+        head = f"def create({', '.join(values)}):\n def {self._name}"
+        body = "\n  ".join((f"({', '.join(('self', *parameters))}):", *lines))
+        text = f"{head}{body}\n return {self._name}"
         found: dict[str, Any] = {}
         # In the class's module, as `dataclass` does: frames of the function belong to it.
         exec(text, vars(sys.modules[self._cls.__module__]), found)
