@@ -56,30 +56,20 @@ class Comparison:
         return tuple(map(int, np.unravel_index(excess.argmax(), excess.shape)))
 
 
+@record(frozen=False, eq=False)
 class CheckProblem:
     """A function of tensors in float64, as a function of one real vector, at a point."""
 
     what: str
     f: Callable[..., list[Tensor]]
+    xs: list[Tensor]
     names: list[str]
-    one_sided: bool
-    domain: Coordinates
-    x: np.ndarray
-    range: Coordinates
-    rng: np.random.Generator
+    one_sided: bool = False
 
-    def __init__(
-        self,
-        what: str,
-        f: Callable[..., list[Tensor]],
-        xs: list[Tensor],
-        names: list[str],
-        one_sided: bool = False,
-    ):
-        self.what, self.f, self.names, self.one_sided = what, f, names, one_sided
-        self.domain = Coordinates.of(xs)
-        self.x = self.domain.pack(xs)
-        self.range = Coordinates.of(f(*self.domain.unpack(self.x)))
+    def __post_init__(self) -> None:
+        self.domain = Coordinates.of(self.xs)
+        self.x = self.domain.pack(self.xs)
+        self.range = Coordinates.of(self.f(*self.domain.unpack(self.x)))
         self.rng = np.random.default_rng(7)
 
     @cached_property
