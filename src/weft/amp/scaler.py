@@ -1,7 +1,6 @@
 """GradScaler: losses scaled up for the backward pass, gradients scaled back for the step."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -9,6 +8,7 @@ from .. import errors
 from ..arrays.inplace import refuse_staging
 from ..core import dtypes
 from ..core.backends import BACKENDS
+from ..core.record import record
 from ..core.settings import current
 from ..core.value import TENSORS
 from ..optim.clip import gather_gradients, global_norm
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _Losses = TypeVar("_Losses", "list[Tensor]", "tuple[Tensor, ...]")
 
 
-@dataclass
+@record(frozen=False)
 class _UnscaledGradients:
     """Gradients unscaled since the last update; holds their owner, whose id is the key."""
 

@@ -10,7 +10,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial, wraps
 from threading import RLock
 from types import ModuleType
@@ -20,6 +19,7 @@ import numpy as np
 
 from ..core.backends import guard
 from ..core.op import Op
+from ..core.record import record
 from ..core.settings import current
 from .shared import blas
 
@@ -33,7 +33,7 @@ _undo: list[Callable[[], Any]] = []  # functions that undo the settings, run las
 _torch_set = _cudnn_set = False
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class Request:
     """The request of one block.
 

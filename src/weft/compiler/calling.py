@@ -5,7 +5,6 @@ must be C-contiguous; others are copied, and the copies are counted.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,12 @@ from ..core.backends import BACKENDS, KERNELS
 from ..core.dispatch import beside_bfloat16
 from ..core.explain import explain_error
 from ..core.origin import line_of
+from ..core.record import record
 from ..graph.guard import index_message
 from .ir.schedule import GuardStep, LibraryStep, Schedule
 
 
-@dataclass(frozen=True)
+@record
 class Signature:
     """The arrays that are bound at each call: the inputs, then outputs with memory of their own.
 
@@ -50,7 +50,7 @@ def signature_of(schedule: Schedule) -> Signature:
     return Signature(buffers, len(schedule.inputs), argument, written)
 
 
-@dataclass
+@record(frozen=False)
 class Copies:
     """The copies of an input at calls: how many, and why."""
 

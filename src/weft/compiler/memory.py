@@ -5,9 +5,9 @@ memory of an operand whose last use is this kernel, if the kernel reads it at th
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 
+from ..core.record import record
 from .ir.kernel import Kernel, moving
 from .ir.schedule import KernelStep, Schedule, ScheduleStep, TiledStep
 from .ir.verify import MalformedSchedule
@@ -15,7 +15,7 @@ from .ir.verify import MalformedSchedule
 ALIGNMENT = 64  # bytes: a cache line
 
 
-@dataclass(frozen=True)
+@record
 class MemoryPlan:
     """The layout of the arena.
 
@@ -29,7 +29,7 @@ class MemoryPlan:
     least: int
 
 
-@dataclass
+@record(frozen=False)
 class _ArenaSlot:
     """Buffers that take over one place from each other: from the first write to the last read."""
 

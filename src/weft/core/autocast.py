@@ -1,7 +1,6 @@
 """Autocast: casting a row's arguments to the dtype that its `precision` column names."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -10,6 +9,7 @@ import numpy as np
 from . import dtypes
 from .dispatch import above
 from .op import Op
+from .record import field, record
 from .settings import current, exactly
 from .types import Array
 from .value import TENSORS
@@ -22,7 +22,7 @@ T = TypeVar("T")
 _CASTABLE = frozenset((*dtypes.HALF, dtypes.float32))
 
 
-@dataclass(frozen=True)
+@record
 class Autocast:
     """The dtypes of an autocast block: rows marked "half" in `dtype`, "single" in float32.
 

@@ -1,7 +1,6 @@
 """Abstract values: the shape, dtype and device an operation's result will have."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
 from typing import Any
@@ -9,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import AxisError, DTypeError, ShapeError, StagingError
+from .record import record
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Aval:
     """What is known of an array before it is computed."""
 

@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -14,6 +13,7 @@ from .aval import Shape
 from .backends import BACKENDS
 from .node import Leaf, Node
 from .op import Op
+from .record import record
 from .settings import current
 from .types import Array, Raw, Static
 
@@ -38,7 +38,7 @@ class Tag(int):
         self.ended = True
 
 
-@dataclass(frozen=True)
+@record
 class Level:
     """One running transformation: its kind of box, and a unique tag.
 

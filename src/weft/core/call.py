@@ -8,7 +8,7 @@ from .dispatch import apply, beside_bfloat16, ready_arrays
 from .dtypes import bfloat16, float32, float64
 from .node import Severed
 from .op import Caller, Op
-from .recording import mark_of, record, saved_flags, sever, values_to_save
+from .recording import mark_of, record_node, saved_flags, sever, values_to_save
 from .settings import GENERAL, RECORD, current
 from .share import LENT, lend
 from .value import GROUND, HIGHER, RESULT
@@ -200,7 +200,7 @@ def _record_several(op: Op, t, parents, raws, static) -> None:
                 t._node = mark
                 return
             break
-    t._node = record(
+    t._node = record_node(
         op, t._data, parents, values_to_save(op, parents, t._data, raws, static), static
     )
     if mark is not None:
@@ -249,7 +249,7 @@ def _shape_caller(op: Op, public: bool):  # noqa: C901  (the hot path is written
                     saved = values_to_save(op, (p,), z, (a,), static)
                 else:
                     saved = (z if keep_y else None, a if keep_x else None)
-                t._node = record(op, z, (p,), saved, static)
+                t._node = record_node(op, z, (p,), saved, static)
             else:
                 t._node = None
             return t
@@ -292,7 +292,7 @@ def _unary(op: Op, public: bool):
                     saved = nothing or (
                         keep(z, a) if keep else (z if keep_y else None, a if keep_x else None)
                     )
-                    t._node = record(op, z, (p,), saved, ())
+                    t._node = record_node(op, z, (p,), saved, ())
                 else:
                     t._node = None
                 return t
@@ -369,7 +369,7 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                     ky, ka, kb = left if q is None else both
                 if way is RECORD:
                     saved = nothing or (z if ky else None, a if ka else None, b if kb else None)
-                    t._node = record(op, z, (p, q), saved, ())
+                    t._node = record_node(op, z, (p, q), saved, ())
                     if mark is not None:
                         sever(t._node, mark)
                 else:

@@ -15,6 +15,7 @@ from ..errors import (
 )
 from .counter import Generator
 from .origin import here
+from .record import record
 
 # Every public function that draws random numbers by itself. Others (`wf.nn.init`) call these.
 OPERATIONS = (
@@ -93,7 +94,7 @@ def _check_seeds(seeds) -> dict[str, int]:
     return dict(seeds)
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class Determinism:
     """An active config: its random streams, and which warnings were given.
 

@@ -1,8 +1,9 @@
 """The table's rows: an operation, its derivative in one of three kinds, and TABLE itself."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+from .record import record
 
 Derivative = Callable[..., Any] | int | float
 T = TypeVar("T")
@@ -11,7 +12,7 @@ T = TypeVar("T")
 Reads = tuple[bool, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Partials:
     """Elementwise: ∂y/∂xᵢ as a function of (y, *args, *static), or a constant.
 
@@ -30,7 +31,7 @@ class Partials:
     reads: tuple[Reads, ...] | None = None
 
 
-@dataclass(frozen=True)
+@record
 class LinearRule:
     """Linear in each argument: `transpose[i](g, *args, *static)` is the pull-back.
 
@@ -45,7 +46,7 @@ class LinearRule:
     reads: tuple[Reads, ...] | None = None
 
 
-@dataclass(frozen=True)
+@record
 class Jvp:
     """Everything else: `push(tangents, y, *args, *static)`; absent tangents are None.
 
@@ -64,7 +65,7 @@ class Jvp:
 Rule = Partials | LinearRule | Jvp | None
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Op:
     """One row.
 

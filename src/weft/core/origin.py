@@ -37,7 +37,7 @@ def user_frame(frame: FrameType) -> FrameType:
 
 
 def is_generated(frame: FrameType) -> bool:
-    """Whether the frame runs code that `dataclass` generated for a class of this package."""
+    """Whether the frame runs code generated for a record or dataclass of this package."""
     module = frame.f_globals.get("__name__", "")
     return frame.f_code.co_filename == "<string>" and module.startswith(_PACKAGE)
 

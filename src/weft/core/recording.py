@@ -23,7 +23,9 @@ Marks: TypeAlias = Sequence[Node | Leaf | Severed | None]
 saved_flags: Callable[[Op, tuple[bool, ...]], tuple[bool, ...]] = lru_cache(maxsize=None)(saves)
 
 
-def record(op: Op, data: Raw, parents: Parents, saved: tuple[Any, ...], static: Static) -> Node:
+def record_node(
+    op: Op, data: Raw, parents: Parents, saved: tuple[Any, ...], static: Static
+) -> Node:
     """The node of an operation that has just computed `data`."""
     n = Node()  # quicker than object.__new__, as the class has no __init__
     n.op = op
@@ -72,7 +74,7 @@ def track(
         return
     y = outs[0]._data if op.outputs == 1 else tuple(t._data for t in outs)
     saved = values_to_save(op, live, y, raws, static)
-    tracked[0]._node = node = record(op, tracked[0]._data, live, saved, static)
+    tracked[0]._node = node = record_node(op, tracked[0]._data, live, saved, static)
     if settings.saved_hooks is not None:
         pack(node, *settings.saved_hooks)
     elif settings.saving is not None:

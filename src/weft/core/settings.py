@@ -3,19 +3,20 @@
 from collections.abc import Callable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, wraps
 from inspect import iscoroutinefunction, isgeneratorfunction
 from typing import Any, TypeVar, cast
 
 from ..errors import StagingError
+from .record import field, record
 
 RECORD, PLAIN, GENERAL = 1, 0, 2
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
+@record
 class Settings:
     """What changes the meaning of an operation without being one of its arguments.
 

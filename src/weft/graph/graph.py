@@ -1,6 +1,5 @@
 """Graph: a program as typed equations, each value assigned once."""
 
-from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -8,6 +7,7 @@ from ..core.aval import Aval
 from ..core.exact import exact
 from ..core.op import Op
 from ..core.origin import Origin, line_of
+from ..core.record import field, record
 from ..core.types import Static
 
 
@@ -29,7 +29,7 @@ class Equation(NamedTuple):
         return line_of(*self.origin)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False, slots=True)
 class Literal:
     """A Python scalar in the place of an operand.
 
@@ -45,7 +45,7 @@ class Literal:
         return hash(exact(self.value))
 
 
-@dataclass
+@record(frozen=False)
 class Graph:
     """A program: inputs, constants, the equations in order, outputs.
 

@@ -1,8 +1,9 @@
 """Layered graph drawing: sources on top, few crossings, edges routed between the boxes."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+
+from ..core.record import field, record
 
 GAP, RISE = 18.0, 34.0  # between boxes of a layer, and between layers
 _LANE = 8.0  # the width of an edge that passes a layer
@@ -13,7 +14,7 @@ _SWEEPS = 6
 Point = tuple[float, float]
 
 
-@dataclass
+@record(frozen=False)
 class Placement:
     """A drawing: the boxes' upper left corners, and the points of each edge."""
 
@@ -23,7 +24,7 @@ class Placement:
     height: float
 
 
-@dataclass
+@record(frozen=False)
 class _LayeredGraph:
     """Boxes, and the lanes of long edges, by layers; each has a width and its neighbours above."""
 

@@ -1,12 +1,13 @@
 """Pictures of programs as data: boxes with a row for each equation, and the values between them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from .. import errors
+from ..core.record import field, record
 from .graph import Equation, Graph, Literal
 
 FORMATS = ("svg", "dot")
@@ -15,7 +16,7 @@ _INSIDE = 12  # equations of a nested program that are shown, at most
 _LONGEST = 44  # characters of a row's text, at most
 
 
-@dataclass(frozen=True)
+@record
 class PictureRow:
     """One line of a box: the values that it computes and reads, its text and its type.
 
@@ -29,7 +30,7 @@ class PictureRow:
     mark: str = ""
 
 
-@dataclass
+@record(frozen=False)
 class PictureBox:
     """A box of a picture: a title and rows.
 
@@ -42,7 +43,7 @@ class PictureBox:
     rows: list[PictureRow] = field(default_factory=list)
 
 
-@dataclass
+@record(frozen=False)
 class Picture:
     """A program to be drawn."""
 

@@ -6,7 +6,6 @@ however many steps it has.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,13 +17,14 @@ from ..core.backends import BACKENDS, KERNELS
 from ..core.box import BOXES, level_of, tags
 from ..core.call import caller
 from ..core.op import Op
+from ..core.record import record
 from ..core.types import Array, Raw, Static
 from ..core.value import TENSORS, wrap
 from .graph import Equation, Graph, Literal
 from .staged import Staged, Staging
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Loop:
     """carry, y = body(carry, x, *constants) for each x in turn.
 
@@ -98,7 +98,7 @@ def _check_fit(what: str, given: list[Aval], wanted: list[Aval]) -> None:
         raise errors.ShapeError(f"{what}: operands {given} for a body of {wanted}")
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Branch:
     """yes(*operands) if a first operand, the predicate, is true, else no(*operands)."""
 
@@ -124,7 +124,7 @@ class Branch:
         return f"<{len(self.yes.equations)} or {len(self.no.equations)} equations>"
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Repeat:
     """carry = body(carry, *constants) while test(carry, *constants) holds.
 

@@ -6,10 +6,10 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.record import field, record
 from ..errors import CheckpointLocked
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAME = ".lock"
 
 
-@dataclass
+@record(frozen=False)
 class _HeldLock:
     fd: int
     users: int = 0

@@ -5,12 +5,12 @@ length `size` where `mapped[i]`, and the results must all have one.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.aval import Aval
 from ..core.backends import PYTHON_SCALARS
 from ..core.op import TABLE, Caller
+from ..core.record import record
 from ..core.types import Array, Static
 from ..core.value import aval_of
 
@@ -47,7 +47,7 @@ def align_batch(x: Array, ndim: int) -> Array:
     return _row("reshape")(x, (x.shape[0], *(1,) * missing, *x.shape[1:]))
 
 
-@dataclass(frozen=True)
+@record
 class Pointwise:
     """Broadcasting rows: the batch is one more axis in front."""
 
@@ -68,7 +68,7 @@ def _elements(mapped: Sequence[bool], args: Sequence[Array]) -> list[Aval]:
     return [v.like(v.shape[m:]) for m, v in zip(mapped, avals, strict=True)]
 
 
-@dataclass(frozen=True)
+@record
 class Stacked:
     """Rows that act on the last axes and broadcast over stacks of them.
 
@@ -91,7 +91,7 @@ class Stacked:
         return call(*moved, *static)
 
 
-@dataclass(frozen=True)
+@record
 class Along:
     """Rows whose static parameters name axes: each axis is shifted by one.
 
@@ -107,7 +107,7 @@ class Along:
         return call.op.call(call, all_spread(size, mapped, args), moved)
 
 
-@dataclass(frozen=True)
+@record
 class Stated:
     """Rows of one array whose static parameters have an entry for each axis.
 

@@ -1,10 +1,10 @@
 """Batching rules of linear algebra: products, and systems of equations."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from ..core.op import Caller
+from ..core.record import record
 from ..core.types import Array, Static
 from .batching import Stacked, align_batch
 from .structural import mT, permute, reshape
@@ -69,7 +69,7 @@ def _shared_left(call, a, b):
 _each_system = Stacked((2, 2))
 
 
-@dataclass(frozen=True)
+@record
 class RightSides:
     """Systems (a, b): with one a, a batch of right sides is one system with more columns."""
 

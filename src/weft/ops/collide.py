@@ -1,7 +1,6 @@
 """Elements combined with values at indices: `x.at[i].multiply(v)`, where every duplicate counts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -11,6 +10,7 @@ from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.box import BOXES
 from ..core.op import Caller
+from ..core.record import record
 from ..core.settings import current
 from ..core.types import Array
 from ..core.value import TENSORS, aval_of
@@ -28,7 +28,7 @@ from .structural import broadcast_to, reshape
 _MOST = 1 << 26  # comparisons of traced indices, which have no values yet
 
 
-@dataclass(frozen=True)
+@record
 class Combination:
     """How values for one position are combined, first with each other, then with the old one."""
 

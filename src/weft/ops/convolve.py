@@ -5,13 +5,13 @@ fit exactly (see backend/shared/window_sizes.py): the last window ends where the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..backend.shared.window_sizes import counts_of, kernel_of, size_of
 from ..core import dtypes
 from ..core.aval import Aval
 from ..core.op import Caller
+from ..core.record import record
 from ..core.types import Array, Static
 from ..errors import ShapeError
 from .axes import floating
@@ -49,7 +49,7 @@ def _unfold_batch(y, role: str, axis: str, blocks: int, size: int):
     return reshape(permute(apart, order), (size, *y.shape[:k], n, *y.shape[k + 1 :]))
 
 
-@dataclass(frozen=True)
+@record
 class GroupedBatching:
     """A batch of one argument joins an axis that the other lacks; a batch of both, the groups."""
 

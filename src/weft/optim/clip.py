@@ -5,7 +5,6 @@ of gradients or of (id, parameter, gradient) triples, whose items are replaced.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from math import inf, isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -17,6 +16,7 @@ from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.box import BOXED
 from ..core.numbers import plain
+from ..core.record import record
 from ..core.settings import current
 from ..core.value import TENSORS, as_seen_by_trace, wrap
 from ..ops.elementwise import clip, maximum, sqrt, where
@@ -34,7 +34,7 @@ PIECE = 1 << 16
 Clipped: TypeAlias = "GradientMap | Module | list[Any] | Iterable[Tensor | tuple[str, Tensor]]"
 
 
-@dataclass(frozen=True)
+@record
 class HeldGradient:
     """A gradient, the parameter it belongs to (if that is known), and how to replace it."""
 

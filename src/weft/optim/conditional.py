@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from .. import errors
+from ..core.record import record
 from ..ops.elementwise import where
 
 
-@dataclass(frozen=True)
+@record
 class Condition:
     """A flag of the program, and a function that reads it after a call."""
 

@@ -5,13 +5,14 @@ is PyTorch's, so that the two take the same steps.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from ..core.record import field, record
 
 DECREASE, CURVATURE = 1e-4, 0.9
 
 
-@dataclass(frozen=True)
+@record
 class Trial:
     """A point on the line: how far, the loss there, its gradient and its slope along the line."""
 
@@ -33,6 +34,7 @@ def cubic_minimum(a: Trial, b: Trial, low: float, high: float) -> float:
     return min(max(right.t - (right.t - left.t) * weight, low), high)
 
 
+@record(frozen=False, eq=False)
 class LineSearch:
     """The search along one direction from `start`, the trial at t = 0.
 
@@ -40,14 +42,11 @@ class LineSearch:
     reach     the largest element of the direction: with `tolerance`, what is too short to matter
     """
 
-    def __init__(
-        self, evaluate: Callable[[float], Trial], start: Trial, reach: float, tolerance: float
-    ):
-        self.evaluate = evaluate
-        self.start = start
-        self.reach = reach
-        self.tolerance = tolerance
-        self.trials: int = 0
+    evaluate: Callable[[float], Trial]
+    start: Trial
+    reach: float
+    tolerance: float
+    trials: int = field(init=False, default=0)
 
     def find(self, t: float, limit: int) -> Trial:
         """A trial that satisfies both conditions, or the best one after `limit` trials."""

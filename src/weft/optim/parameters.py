@@ -11,6 +11,7 @@ from ..compiler.builder.values import Value, Variable
 from ..core import dispatch, dtypes
 from ..core.backends import BACKENDS
 from ..core.node import Node
+from ..core.record import record
 from ..core.value import GROUND, TENSORS
 from ..transform.modes.gradient_map import GradientMap
 
@@ -63,7 +64,7 @@ class ParameterGroup:
         return {name: value for name, value in given.items() if value is not None}
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class ParameterEntry:
     """A parameter of an optimizer: the key of its state, its group, and the form of its state.
 

@@ -1,15 +1,15 @@
 """Tracing a rule once for parameters of one kind, and copying its equations for the others."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from ..core.record import record
 from ..core.value import wrap
 from ..graph.graph import Equation
 from ..graph.staged import Staged
 
 
-@dataclass(frozen=True)
+@record
 class _Stamp:
     """The trace of a rule: its operands, equations and results, as indices of the graph."""
 

@@ -1,7 +1,7 @@
 """The state of an optimizer: its arrays, saving and loading."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import prod
 from typing import Any
 
@@ -13,11 +13,12 @@ from ..backend.device import namespace_for
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.differences import differences
+from ..core.record import record
 from ..core.value import TENSORS, wrap
 from .aligned import allocate_aligned
 
 
-@dataclass(frozen=True)
+@record
 class Slot:
     """An array of a state: its shape, dtype and device, and its initial value.
 

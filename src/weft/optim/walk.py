@@ -5,7 +5,6 @@ threads nor on the other parameters in the same call.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from ..backend.shared.threads import PASS, share
 from ..core import dtypes
 from ..core.backends import BACKENDS
+from ..core.record import record
 from .program import UpdateProgram
 
 # Elements of a block: a rule's operands fit the CPU's caches; on an accelerator temporaries
@@ -28,7 +28,7 @@ _FOR_A_PROGRAM = 1 << 16
 _PASSES = 8
 
 
-@dataclass(frozen=True)
+@record
 class Job:
     """One parameter's arrays and numbers for a rule.
 

@@ -1,13 +1,13 @@
 """A step of training as compiled programs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from ..arrays.manipulation import stack
 from ..compiler.jit import compile
 from ..core import dtypes
+from ..core.record import field, record
 from ..optim import clip_grad_value
 from ..transform.modes.backward import no_grad
 from .objective import Means
@@ -24,7 +24,7 @@ def compile_part(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
     return compile(part, max_variants=VARIANTS)
 
 
-@dataclass(frozen=True)
+@record
 class CompiledStepper(Stepper):
     """A step as programs: the gradient of a batch, the norm, and the update.
 

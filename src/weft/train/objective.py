@@ -1,12 +1,12 @@
 """The objective: the loss of a model on a batch, and the batch's weight in a mean."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..core import dtypes
+from ..core.record import field, record
 from ..core.value import TENSORS
 from ..transform.modes.trees import flatten
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RESERVED = ("step", "epoch", "loss", "grad_norm", "lr")
 
 
-@dataclass(frozen=True)
+@record
 class Supervised:
     """A criterion as a loss of a model on pairs: `criterion(model(x), y)` for a batch (x, y).
 

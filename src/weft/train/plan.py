@@ -1,15 +1,16 @@
 """The arguments of a call of `Trainer.fit`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
+
+from ..core.record import record
 
 if TYPE_CHECKING:
     from .cursor import Loader
 
 
-@dataclass(frozen=True)
+@record
 class TrainingPlan:
     """Data, and when to validate and to end; epochs and steps count from the run's beginning."""
 

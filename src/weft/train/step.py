@@ -1,12 +1,12 @@
 """One optimizer step: the gradients of a few batches, checked before they are applied."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays.inplace import copy_
+from ..core.record import record
 from ..optim import EMA, clip_grad_value, clip_grads_with_norm, global_norm
 from ..transform.checkpoint.choose import checkpointing
 from ..transform.modes.backward import no_grad
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Pairs = list[tuple[str, "Tensor"]]  # parameters by their names
 
 
-@dataclass(frozen=True)
+@record
 class Outcome:
     """The result of a step.
 
@@ -41,7 +41,7 @@ class Outcome:
     overflow: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Clip:
     """How gradients are limited before a step: by their common norm, or each element."""
 
@@ -56,7 +56,7 @@ class Clip:
             clip_grad_value(pairs, self.value)
 
 
-@dataclass(frozen=True)
+@record
 class Stepper:
     """The parts of a step; `take` computes it and, unless something is not finite, applies it."""
 

@@ -1,7 +1,5 @@
 """Pooling in compiled programs: against PyTorch, eager mode and itself."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 import torch
@@ -12,6 +10,7 @@ from weft.compiler.cpu.routines.pool import Pool, Unpool
 from weft.compiler.cpu.routines.windows import Side
 from weft.compiler.cpu.runtime import thread_pool as threads
 from weft.compiler.passes.pooling import pooling
+from weft.core.record import record
 from weft.ops.pool import max_pool, pool_pick, pool_put, spread_pool, sum_pool
 
 from ..layers import draw, library_calls, near, ours, pulled, theirs
@@ -170,7 +169,7 @@ def test_pieces_in_any_order(pieces):
     np.testing.assert_array_equal(y[..., 1:-1], inner)
 
 
-@dataclass(frozen=True)
+@record
 class _Sure(Side):
     """A side that believes all its elements to be there."""
 

@@ -6,7 +6,6 @@ Columns are in the order (windows along the first axis, images, other windows), 
 for several images at once, and windows are contiguous.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...core.record import record
 from ..shared.window_sizes import counts_of
 from .types import Padding, Sizes
 from .windows import dealt, place_taps, residues
@@ -64,7 +64,7 @@ def tiles_of(bands: "Bands", images: int, size: int, few: int, parts: int) -> li
     )
 
 
-@dataclass(frozen=True)
+@record
 class Bands:
     """How windows of one geometry lie in a matrix.
 

@@ -7,7 +7,6 @@ windows is shorter than the plane's, the positions between two rows, called idle
 too and dropped from the results.
 """
 
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from math import gcd, prod
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...core.dtypes import HALF
+from ...core.record import record
 from ..shared.window_sizes import counts_of, size_of
 from .types import Padding, Sizes
 
@@ -26,7 +26,7 @@ TILE_BYTES = 1 << 20
 BLOCK_BYTES = 1 << 22
 
 
-@dataclass(frozen=True)
+@record
 class Phase:
     """Which elements of the array lie in which part of one phase's plane."""
 
@@ -34,7 +34,7 @@ class Phase:
     target: tuple[slice, ...]
 
 
-@dataclass(frozen=True)
+@record
 class WindowLayout:
     """The layout for one geometry.
 
@@ -131,7 +131,7 @@ def _taps(
     return tuple(found)
 
 
-@dataclass(frozen=True)
+@record
 class PhasePart:
     """Elements of one phase, whose transposed convolution is a convolution with stride 1.
 

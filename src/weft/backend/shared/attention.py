@@ -11,7 +11,6 @@ the result is 0 and the logarithm of the sum -∞.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from math import inf, prod
 from types import ModuleType
 from typing import Any
@@ -22,6 +21,7 @@ from ...core import dtypes
 from ...core.aval import broadcast
 from ...core.backends import PYTHON_SCALARS
 from ...core.counter import WORD, philox
+from ...core.record import record
 from . import threads
 from .types import Raw, Shape
 
@@ -35,7 +35,7 @@ STAIR = {"numpy": 64, "torch": 256, "cuda": 4096}
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True)
+@record
 class AttentionTile:
     """A tile: ranges of the batch, of the groups of heads, of queries and of keys."""
 

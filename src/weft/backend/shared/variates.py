@@ -6,7 +6,6 @@ not, and a fused multiply-add would differ). So the backends agree bit for bit.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from types import ModuleType
 from typing import Any
@@ -15,10 +14,11 @@ import numpy as np
 
 from ...core import dtypes
 from ...core.counter import MASK, WORD, WORDS_PER_BLOCK, ReservedBlocks, block_words, high_low
+from ...core.record import record
 from .types import Raw, Shape, Words
 
 
-@dataclass(frozen=True)
+@record
 class VariatesTarget:
     """Where variates are made: the array library, its device, and the chunk sizes."""
 
@@ -118,7 +118,7 @@ def _pair_variates(xp: ModuleType, x: Raw, dtype: np.dtype) -> Raw:
     return x.view(getattr(xp, dtype.name)) if dtype in dtypes.COMPLEX else x
 
 
-@dataclass(frozen=True)
+@record
 class Format:
     """A floating format, and approximations that are good to its precision.
 

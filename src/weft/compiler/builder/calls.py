@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from inspect import getclosurevars, isfunction
 from typing import TYPE_CHECKING, Any
 
 from ...arrays.tensor import Tensor
 from ...core.dtypes import is_inexact
 from ...core.origin import Origin, written_at
+from ...core.record import field, record
 from ...core.settings import override_settings
 from ...core.value import TENSORS
 from .trees import leaves, map_tree
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .graph import Graph
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class GraphCall:
     """A function applied to values of a graph.
 
@@ -59,7 +59,7 @@ def _values(things: Iterable[Any]) -> Iterator[Value]:
 replaying: ContextVar["Replay | None"] = ContextVar("weft_replaying", default=None)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class GradientsCall(GraphCall):
     """The gradients of targets with respect to sources; args are the three lists."""
 
@@ -69,7 +69,7 @@ class GradientsCall(GraphCall):
             return replay.tape.gradient(targets, sources, seeds)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Update:
     """An update of variables, which runs when it is fetched, after everything else.
 
@@ -93,7 +93,7 @@ class Update:
         return f"<{self.name}: {', '.join(v.name for v in self.variables)}>"
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class Replay:
     """Computes a graph from the tensors of its placeholders, one call after the other.
 

@@ -1,6 +1,6 @@
 """Schedules on disk: a graph's schedule and memory plan, stored under the graph's digest.
 
-An entry is JSON: frozen dataclasses by the names of their classes, which are a fixed list, dtypes
+An entry is JSON: records by the names of their classes, which are a fixed list, dtypes
 and rows by their names, lines of the user's program by the equations that came from there. A
 schedule that cannot be encoded so is computed anew in each process.
 """
@@ -41,7 +41,7 @@ from ..memory import MemoryPlan
 from .disk import cache
 from .keys import digest, spell_value
 
-# The packages and modules that define the targets' routine dataclasses.
+# The packages and modules that define the targets' routines, which are records.
 ROUTINES: set[str] = set()
 # Bytes of constants that an entry may hold.
 CONSTANTS = 1 << 16
@@ -50,7 +50,7 @@ _STEPS = (KernelStep, GemmStep, TiledStep, NativeStep, LibraryStep, GuardStep)
 
 
 def known_types() -> dict[str, type]:
-    """The dataclasses that entries may hold, by name: the compiler's, and those of the routines."""
+    """The records that entries may hold, by name: the compiler's, and those of the routines."""
     return _load_types(frozenset(ROUTINES))
 
 

@@ -4,7 +4,6 @@ import os
 import struct
 import time
 from ctypes import CFUNCTYPE, c_void_p, cast
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...backend.shared.blas import thread_count_functions
+from ...core.record import record
 from ..ir.schedule import GemmStep
 from ..native.driver import driver
 from ..native.entry import Quiet
@@ -136,7 +136,7 @@ def is_vector(step: GemmStep) -> bool:
     return bool(step.k) and 1 in (step.m, step.n)
 
 
-@dataclass(frozen=True)
+@record
 class BlasCall:
     """Native code for `count` tiles, called as function(record, begin, end).
 

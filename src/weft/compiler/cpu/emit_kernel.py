@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from ctypes import CFUNCTYPE, addressof, c_int64, c_void_p
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ...core.record import field, record
 from ..emit.code import LLModule
 from ..emit.elementary import PREFIX, address_of
 from ..ir.kernel import Kernel, MalformedKernel, verify
@@ -18,7 +18,7 @@ ENTRY = "weft_kernel"
 _PROTOTYPE = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
 
 
-@dataclass(frozen=True)
+@record
 class Image:
     """A kernel as an object file, with what is needed to link and to call it."""
 
@@ -29,7 +29,7 @@ class Image:
     checked: bool
 
 
-@dataclass(frozen=True)
+@record
 class LoadedKernel:
     """A loaded kernel: `call(pointers, begin, end)` computes the units from begin to end.
 

@@ -1,8 +1,8 @@
 """Kernels and routines as native functions: from the cache on disk, or compiled and put there."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from ...core.record import record
 from ..cache.disk import cache
 from ..emit.code import LLModule
 from ..ir.kernel import Kernel
@@ -16,7 +16,7 @@ from .routines.routine import NativeRoutine
 Checked = tuple[Kernel, Extents] | tuple[NativeRoutine, bool]
 
 
-@dataclass(frozen=True)
+@record
 class NativeFunctions:
     """Native functions by the kernel or routine that they compute, and their origin."""
 

@@ -1,12 +1,12 @@
 """Loop nests: a kernel's axes sorted, merged, and one of them vectorised."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from ...core.record import record
 from ..ir.kernel import FoldStep, Kernel, Step, moving
 
 # Bytes of a vector register; narrower machines use two or four for one.
@@ -24,7 +24,7 @@ CHAIN, CHAINS = 4, 12
 _HEAVY, _ACROSS = 15, 15
 
 
-@dataclass(frozen=True)
+@record
 class Axis:
     """A loop: its length, and its stride in each array."""
 
@@ -32,7 +32,7 @@ class Axis:
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Nest:
     """Loops from the outside in: `outer`, then the lanes if they are not folded, then `folds`.
 

@@ -4,8 +4,7 @@ c[i, j] (+)= Σₖ a[i, k]·b[k, j], with contiguous rows of b and c; a may have
 the result are as many rows and vectors as registers hold. The order of each sum is that of k.
 """
 
-from dataclasses import dataclass
-
+from ...core.record import record
 from ..emit.arithmetic import fma
 from ..emit.code import Code, LLModule, LLValue, lanes_of
 from ..emit.control import POINTER, WORD, each, invoke, leave, when
@@ -35,7 +34,7 @@ def pieces(width: int, lanes: int) -> list[tuple[int, int]]:
     return [(at, min(lanes, width - at)) for at in range(0, width, lanes)]
 
 
-@dataclass(frozen=True)
+@record
 class PanelLayout:
     """Strides in elements: of a from row to row and from term to term, of rows of b and of c."""
 
@@ -114,7 +113,7 @@ def _write_panel(module: LLModule, element: str, how: PanelLayout, width: int) -
     return code.name
 
 
-@dataclass(frozen=True)
+@record
 class _PanelEmitter:
     """Emits some rows of a panel."""
 

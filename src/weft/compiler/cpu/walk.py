@@ -1,10 +1,11 @@
 """Walking a kernel's arrays: loops, points in them, and the accesses at a point."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from ...core.record import record
 from ..emit.code import Code, LLValue, lanes_of
 from ..emit.convert import memory_type
 from ..emit.folds import combine
@@ -15,7 +16,7 @@ from .loop_nest import Axis, Nest
 INDEX = lanes_of("i64")
 
 
-@dataclass(frozen=True)
+@record
 class LoopPoint:
     """A point of the loops: the offset of each array (None: 0), and how many lanes are valid.
 
@@ -30,6 +31,7 @@ class LoopPoint:
 Extents = tuple[tuple[int, int], ...]
 
 
+@record(frozen=False, eq=False)
 class ArrayWalk:
     """Emits a function over a kernel's arrays."""
 
@@ -41,26 +43,12 @@ class ArrayWalk:
     verdict: LLValue
     begin: LLValue
     end: LLValue
-    first_step: int
-    # Where columns are folded: the axis of rows, and the number of the current piece.
-    rows: Axis | None
-    piece: LLValue
 
-    def __init__(
-        self,
-        code: Code,
-        kernel: Kernel,
-        nest: Nest,
-        extents: Extents,
-        pointers: Sequence[LLValue],
-        verdict: LLValue,
-        begin: LLValue,
-        end: LLValue,
-    ):
-        self.code, self.kernel, self.nest, self.extents = code, kernel, nest, extents
-        self.pointers, self.verdict, self.begin, self.end = pointers, verdict, begin, end
-        self.first_step = len(kernel.operands)
-        self.rows, self.piece = nest.outer[0] if nest.piece else None, begin
+    def __post_init__(self) -> None:
+        self.first_step = len(self.kernel.operands)
+        # Where columns are folded: the axis of rows, and the number of the current piece.
+        self.rows = self.nest.outer[0] if self.nest.piece else None
+        self.piece = self.begin
 
     def loop(
         self, start: LLValue | int, stop: LLValue | int, step: int, body: Callable[[LLValue], None]

@@ -1,8 +1,8 @@
 """A function traced at several lengths: what depends on the length."""
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ...core.record import field, record
 from ...graph.graph import Graph, Literal
 
 
@@ -10,7 +10,7 @@ class Differs(Exception):
     """The function does something else at another length; the message says what."""
 
 
-@dataclass
+@record(frozen=False)
 class Varying:
     """The constants and literals that depend on the length, and so become inputs."""
 

@@ -1,11 +1,11 @@
 """Folds: identities, how partial results combine, and accumulators."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...core import dtypes
+from ...core.record import record
 from ..ir.kernel import FoldStep
 from .code import Code, LLValue, lanes_of
 from .convert import is_float, is_signed, register_type, round_to_half
@@ -65,7 +65,7 @@ def across(kind: str, value: LLValue, dtype: np.dtype) -> LLValue:
     return value
 
 
-@dataclass(frozen=True)
+@record
 class Accumulator:
     """A fold in progress, in memory that LLVM promotes to registers.
 

@@ -1,13 +1,13 @@
 """From rows of the table to instructions: the emitter for a row and its operands' dtypes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...core import dtypes
 from ...core.op import TABLE, Op
+from ...core.record import record
 from ...errors import WeftError
 from .code import Code, LLValue
 from .convert import SUPPORTED, cast, is_float, is_signed, register_type, round_to_half
@@ -20,7 +20,7 @@ class NotSupported(WeftError, NotImplementedError):
     """Raised for a row or dtype that kernels do not compute: the backend's own kernel runs."""
 
 
-@dataclass(frozen=True)
+@record
 class TypedValue:
     """A value in registers and its dtype."""
 

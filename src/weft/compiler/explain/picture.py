@@ -1,9 +1,9 @@
 """Pictures of compiled programs: equations in the boxes of the kernels that compute them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from os import PathLike
 
+from ...core.record import field, record
 from ...graph.graph import Graph
 from ...graph.picture import (
     Picture,
@@ -31,7 +31,7 @@ _KINDS = {
 }
 
 
-@dataclass
+@record(frozen=False)
 class TracedGraph(Graph):
     """A traced graph that can be drawn as it runs.
 

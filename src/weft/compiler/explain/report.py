@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ...core.origin import line_of
+from ...core.record import record
 from ...graph.graph import Literal
 from ...graph.picture import short_dtype, shorten
 from ..frontend.arguments import argument_name, describe_kind
@@ -31,7 +31,7 @@ _SIGNS |= {"less": "<", "less_equal": "≤", "greater": ">", "greater_equal": "�
 _SIGNS |= {"not_equal": "≠", "logical_and": "and", "logical_or": "or", "power": "^"}
 
 
-@dataclass(frozen=True)
+@record
 class VariantRecord:
     """A variant, the key of its calls, why it was compiled, and the seconds of its trace.
 
@@ -73,9 +73,9 @@ def report(
 ) -> str:
     """The report on all variants of a function."""
     lines = [f"{name}: {len(programs)} of at most {most} programs"]
-    for k, record in enumerate(programs):
-        lines += ["", f"program {k}: {_arguments(record.key, parameters)}"]
-        lines += [f"  {line}" for line in _program(record, verbose)]
+    for k, made in enumerate(programs):
+        lines += ["", f"program {k}: {_arguments(made.key, parameters)}"]
+        lines += [f"  {line}" for line in _program(made, verbose)]
     return "\n".join(lines)
 
 
@@ -94,12 +94,12 @@ def _arguments(key: tuple[Any, ...], parameters: tuple[str, ...]) -> str:
     return shorten(", ".join(texts) or "no arguments", 240)
 
 
-def _program(record: VariantRecord, verbose: bool) -> Iterator[str]:
-    program, run = record.program, record.program.executable
-    if record.reason:
-        yield f"made because of {record.reason}"
-    yield from record.notes
-    yield _times(record)
+def _program(variant: VariantRecord, verbose: bool) -> Iterator[str]:
+    program, run = variant.program, variant.program.executable
+    if variant.reason:
+        yield f"made because of {variant.reason}"
+    yield from variant.notes
+    yield _times(variant)
     yield f"{len(program.graph.equations)} equations became {_steps(run)}"
     rows = list(_facts(program, verbose))
     wide = max(len(label) for label, _ in rows)
@@ -110,10 +110,10 @@ def _program(record: VariantRecord, verbose: bool) -> Iterator[str]:
     yield from _list_steps(run, verbose)
 
 
-def _times(record: VariantRecord) -> str:
-    times = {"trace": record.traced, **record.program.times}
+def _times(variant: VariantRecord) -> str:
+    times = {"trace": variant.traced, **variant.program.times}
     stages = ", ".join(f"{name} {1e3 * t:.1f}" for name, t in times.items())
-    native = "loaded from the cache" if record.program.executable.from_disk else "compiled"
+    native = "loaded from the cache" if variant.program.executable.from_disk else "compiled"
     return f"made in {1e3 * sum(times.values()):.1f} ms: {stages} ({native})"
 
 

@@ -1,7 +1,6 @@
 """Flattening the arguments of a call: tensors, host scalars, and static values."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from ...arrays.make import asarray
 from ...core import dtypes
 from ...core.exact import Exact
 from ...core.node import Leaf, Severed
+from ...core.record import record
 from ...core.settings import Settings
 from ...core.value import GROUND, TENSORS
 from .containers import CONTAINERS, ContainerCopies, Path, is_whole, sharing
@@ -32,7 +32,7 @@ TENSOR, SAME, NUMBER, STATIC = "tensor", "same", "number", "static"
 SEVERED = "a gradient without its graph"
 
 
-@dataclass(frozen=True)
+@record
 class CallArguments:
     """The arguments of a call, flattened.
 

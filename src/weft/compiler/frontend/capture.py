@@ -1,7 +1,6 @@
 """Capture: the inputs of a trace besides its arguments, and what the traced function changes."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from ...core.counter import Generator
 from ...core.dispatch import above
 from ...core.dtypes import default_float, is_inexact, uint64
 from ...core.node import Leaf, Node, Severed
+from ...core.record import record
 from ...core.settings import current
 from ...core.value import GROUND, TENSORS, aval_of, install_level, wrap
 from ...graph.staged import Staged, Staging, read_again
@@ -49,7 +49,7 @@ class StagedTensor(Tensor):
 install_level(Staged, StagedTensor)
 
 
-@dataclass(frozen=True)
+@record
 class StagedDraw:
     """A draw that is made at each call."""
 

@@ -6,11 +6,11 @@ its arguments are copies that hold those. A change of a copy does not reach the 
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import optree
 
+from ...core.record import record
 from ...core.value import TENSORS
 from ...graph.picture import shorten
 from .records import MISSING
@@ -41,7 +41,7 @@ def _is_constant(x) -> bool:
     return x.__class__ is tuple and all([_is_constant(v) for v in x])
 
 
-@dataclass(frozen=True)
+@record
 class Copy:
     """The copy of a container that the traced function gets.
 

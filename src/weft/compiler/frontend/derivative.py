@@ -1,7 +1,6 @@
 """Differentiating through a call of a compiled function: its pull-back is another program."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +11,8 @@ from ...arrays.tensor import Tensor
 from ...core import dispatch
 from ...core.node import Leaf, Node, Severed
 from ...core.op import Jvp, Op
-from ...core.recording import pack, pick, record
+from ...core.record import field, record
+from ...core.recording import pack, pick, record_node
 from ...core.settings import current
 from ...core.value import TENSORS, wrap
 from ...graph.graph import Graph, Literal
@@ -24,7 +24,7 @@ from .inputs import Call
 from .severed import marks_behind, sever_at_call
 
 
-@dataclass
+@record(frozen=False)
 class Derivative:
     """The pull-back of a program.
 
@@ -65,7 +65,7 @@ class Derivative:
         parents = tuple([find(call) for find in self.parents])
         saved = tuple([raws[k] if kind == "output" else values[k] for kind, k in self.kept])
         first = tensors[self.results[0]]
-        node = record(self.op, first._data, parents, saved, (self, parents))
+        node = record_node(self.op, first._data, parents, saved, (self, parents))
         hooks = current.get().saved_hooks
         if hooks is not None:
             pack(node, *hooks)
@@ -100,7 +100,7 @@ def _pull(g, *rest) -> tuple:
     ]
     found = derivative.executable.run([*saved, *seeds])
     if recorded:
-        made = [record(_ONCE, raw, parents, (), (derivative.op.name,)) for raw in found]
+        made = [record_node(_ONCE, raw, parents, (), (derivative.op.name,)) for raw in found]
         found = list(map(wrap, found, made))
     # A leaf that no result with a cotangent depends on has no gradient, as in eager mode.
     asked = {k for k, c in enumerate(gs) if c is not None}

@@ -14,6 +14,7 @@ import numpy as np
 from ...core.aval import Aval
 from ...core.counter import Generator, ReservedBlocks
 from ...core.dtypes import uint64
+from ...core.record import field, record
 from ...errors import StagingError
 from ...graph.staged import Staged
 from .inputs import Call, Changeable, DrawWords, state_of
@@ -49,16 +50,13 @@ class ReservedDraws:
             g.rewind(start, end)
 
 
+@record(frozen=False, eq=False)
 class StepWords(DrawWords):
     """The keys and counters of one draw in a loop's body."""
 
-    label: str
+    label = "random words of a loop"
     loop: "LoopDraws"
-
-    def __init__(self, staged: Staged, generator: Generator, words: int, loop: "LoopDraws"):
-        super().__init__(staged, generator, words)
-        self.label, self.loop = "random words of a loop", loop
-        self.values: list[np.ndarray] = []
+    values: list[np.ndarray] = field(init=False, default_factory=list)
 
     def read(self, call: Call) -> np.ndarray:
         outermost = self.loop.outermost
@@ -96,6 +94,7 @@ class Stream(DrawWords, Changeable):
 _AHEAD = 1 << 42  # words
 
 
+@record(frozen=False, eq=False)
 class LoopDraws:
     """While a loop body is traced: turns each random draw into an input with one entry per step.
 
@@ -111,19 +110,8 @@ class LoopDraws:
     draw: Callable[[Staged], Any]
     length: int
     reverse: bool
-    around: "LoopDraws | None"
-
-    def __init__(
-        self,
-        capture: "Capture",
-        draw: Callable[[Staged], Any],
-        length: int,
-        reverse: bool,
-        around: "LoopDraws | None" = None,
-    ):
-        self.capture, self.draw, self.length = capture, draw, length
-        self.reverse, self.around = reverse, around
-        self.items: list[StepWords | LoopDraws] = []
+    around: "LoopDraws | None" = None
+    items: "list[StepWords | LoopDraws]" = field(init=False, default_factory=list)
 
     @property
     def outermost(self) -> "LoopDraws":

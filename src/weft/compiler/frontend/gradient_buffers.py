@@ -9,12 +9,12 @@ other thread may read that memory during a call.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...core.node import Leaf
+from ...core.record import record
 from ...core.value import RESULT, wrap
 from ..native.builtin import make_buffer_finder, make_kept_check
 from ..native.words import WordArray, words
@@ -25,7 +25,7 @@ from .records import fields_of_tensors
 _new, _empty = object.__new__, np.empty
 
 
-@dataclass(frozen=True)
+@record
 class ReplacedGradient:
     """A leaf whose `.grad` a call replaces.
 

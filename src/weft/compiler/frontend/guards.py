@@ -1,15 +1,15 @@
 """Guards: decisions of Python code during the trace that must come out the same at each call."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ...core.node import Leaf, Node, Severed
+from ...core.record import record
 
 Hook = Callable[[Any], Any]  # from a gradient to another one, or None
 
 
-@dataclass(frozen=True)
+@record
 class Guard:
     """A decision during the trace that a variant depends on: `decide()` gave `value`."""
 
@@ -36,7 +36,7 @@ def _describe(value) -> str:
     return repr(value)
 
 
-@dataclass(frozen=True)
+@record
 class LeafState:
     """A leaf's state as attributes: whether it has a gradient, and its hooks."""
 

@@ -2,8 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -13,11 +12,12 @@ from ...core.backends import BACKENDS
 from ...core.counter import POSITIONS, Generator, ReservedBlocks
 from ...core.node import Leaf, Node, Severed
 from ...core.origin import here
+from ...core.record import field, record
 from ...graph.staged import Staged
 from .host_scalars import Host
 
 
-@dataclass(slots=True)
+@record(frozen=False, slots=True)
 class Call:
     """One call of a program: the tensors among its arguments, each once, and its numbers.
 
@@ -48,21 +48,20 @@ class Now:
         return self.call.tensors[position]._node
 
 
+@record(frozen=False, eq=False)
 class InputSource(ABC):
     """The source of an input at each call, and where its changed value is written."""
 
-    kind: str
-    label: str
+    kind: ClassVar[str]
     staged: Staged  # its value at this point of the trace
-    entered: Staged
-    node: Leaf | Node | Severed | None
-    rebinds: bool  # whether a change binds new memory, as y[i] = v does
-    donated: bool  # whether the program writes into its memory
+    entered: Staged = field(init=False)
+    label: str = field(init=False)
+    node: Leaf | Node | Severed | None = field(init=False, default=None)
+    rebinds: bool = field(init=False, default=False)  # a change binds new memory, as y[i] = v does
+    donated: bool = field(init=False, default=False)  # the program writes into its memory
 
-    def __init__(self, staged: Staged):
-        self.staged = self.entered = staged
-        self.node = None
-        self.rebinds = self.donated = False
+    def __post_init__(self) -> None:
+        self.entered = self.staged
 
     @property
     def changed(self) -> bool:
@@ -161,23 +160,14 @@ class Keeper(Protocol):
     readings: int
 
 
+@record(frozen=False, eq=False)
 class StateArray(Changeable):
     """An array that a Python object keeps: an optimizer's moment."""
 
     kind = "arrays of state"
     label: str
     get: Callable[[], np.ndarray]
-    keeper: Keeper | None
-
-    def __init__(
-        self,
-        staged: Staged,
-        label: str,
-        get: Callable[[], np.ndarray],
-        keeper: Keeper | None = None,
-    ):
-        super().__init__(staged)
-        self.label, self.get, self.keeper = label, get, keeper
+    keeper: Keeper | None = None
 
     def read(self, call: Call) -> np.ndarray:
         return self.get()
@@ -204,17 +194,14 @@ class HostNumber(InputSource):
         return np.asarray(self.compute(), self.dtype)
 
 
+@record(frozen=False, eq=False)
 class DrawWords(InputSource):
     """The key and the first counter of a draw of random numbers."""
 
     kind = "draws of random numbers"
-    label: str
+    label = "random words"
     generator: Generator
     words: int
-
-    def __init__(self, staged: Staged, generator: Generator, words: int):
-        super().__init__(staged)
-        self.generator, self.words, self.label = generator, words, "random words"
 
     def read(self, call: Call) -> np.ndarray:
         return state_of(self.generator.reserve(self.words))

@@ -2,7 +2,7 @@
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import partial
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import optree
 
 from ... import errors
+from ...core.record import field, record
 from ...core.value import TENSORS
 from .containers import CONSTANTS, CONTAINERS, is_whole
 from .fresh import FreshObjects
@@ -59,7 +60,7 @@ class OpenedTree:
         return self.structure.unflatten([top.rebuild(leaves, built) for top in self._tops])
 
 
-@dataclass(frozen=True)
+@record
 class ResultLeaf:
     """A leaf, by its position, or an object built of the parts below it."""
 

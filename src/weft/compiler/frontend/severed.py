@@ -1,10 +1,10 @@
 """Severed gradients among the arguments: the leaves that their marks concern at each call."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...arrays.tensor import Tensor
 from ...core.node import Leaf, Node, Severed
+from ...core.record import record
 from ...core.recording import sever
 from .inputs import Call
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .capture import Capture
 
 
-@dataclass(frozen=True)
+@record
 class SeveredQuery:
     """Whether a severed gradient, an argument of each call, depends on a leaf."""
 

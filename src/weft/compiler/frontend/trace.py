@@ -12,7 +12,7 @@ from ... import errors
 from ...core.box import Level
 from ...core.node import Leaf, Node, Severed
 from ...core.op import TABLE
-from ...core.recording import record, values_to_save
+from ...core.recording import record_node, values_to_save
 from ...core.settings import override_settings
 from ...core.value import GROUND, TENSORS, aval_of, wrap
 from ...graph.staged import Staged, leak_error, read_again
@@ -107,7 +107,7 @@ class _TracedArgument:
 def _before(leaf: Leaf, staged: Staged, outside: Node) -> Node:
     """The node of a computed argument: as outside, it is not a leaf for the function."""
     row = TABLE["alias"]
-    node = record(row, staged, (leaf,), values_to_save(row, (leaf,), staged, [staged], ()), ())
+    node = record_node(row, staged, (leaf,), values_to_save(row, (leaf,), staged, [staged], ()), ())
     node.code, node.lasti = outside.code, outside.lasti
     return node
 

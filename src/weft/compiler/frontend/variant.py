@@ -1,7 +1,6 @@
 """One variant of a compiled function: its graph, the sources of its inputs, its results."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +12,7 @@ from ...arrays.tensor import Tensor
 from ...core import versions
 from ...core.backends import BACKENDS
 from ...core.node import Leaf, Node, Severed
+from ...core.record import field, record
 from ...core.value import RESULT, aval_of, wrap
 from ...graph.graph import Graph
 from ..pipeline import build, current_target
@@ -65,7 +65,7 @@ def rebuilder(structure: optree.PyTreeSpec | OpenedTree, which: list[int]) -> Bu
     return structure.unflatten
 
 
-@dataclass(frozen=True)
+@record
 class ReturnedLeaf:
     """How one leaf of the function's result is made: `get(call, raws)`.
 
@@ -76,7 +76,7 @@ class ReturnedLeaf:
     position: int | None = None
 
 
-@dataclass(slots=True)
+@record(frozen=False, slots=True)
 class _CallEnding:
     """The end of a call, after its native code."""
 
@@ -92,7 +92,7 @@ class _CallEnding:
         self.program.stop(self.room, task)
 
 
-@dataclass(slots=True)
+@record(frozen=False, slots=True)
 class _KeeperArrays:
     """The arrays of one keeper, read again when its `readings` has changed."""
 
@@ -107,7 +107,7 @@ class _KeeperArrays:
             self.last = self.keeper.readings
 
 
-@dataclass
+@record(frozen=False)
 class Variant:
     """The program for calls of one kind.
 

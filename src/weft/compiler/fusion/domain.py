@@ -1,12 +1,12 @@
 """A group's domain: the domain axis of each axis of each value."""
 
-from dataclasses import dataclass, field
+from ...core.record import field, record
 
 Axes = tuple[int, ...]  # domain axes, one for each axis of a value; STILL for axes of length 1
 STILL = -1
 
 
-@dataclass
+@record(frozen=False)
 class Group:
     """Equations that one kernel computes."""
 
@@ -28,7 +28,7 @@ class Group:
         return frozenset(range(len(self.domain))) - self.folded
 
 
-@dataclass(frozen=True)
+@record
 class Fit:
     """How an equation fits into a group."""
 

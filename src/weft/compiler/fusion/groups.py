@@ -7,9 +7,9 @@ rows of smaller arrays are ever computed twice.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 
+from ...core.record import record
 from ...graph.graph import Equation, Graph, Literal
 from ..ir.gemm import ACCUMULATE
 from ..ir.views import View
@@ -33,7 +33,7 @@ SHORT = 64
 REPEATED = 1 << 10
 
 
-@dataclass
+@record(frozen=False)
 class Unit:
     """What is computed together: a group, or a single equation."""
 

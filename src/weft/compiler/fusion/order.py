@@ -1,10 +1,11 @@
 """The order of units: each after its dependencies, freeing memory before allocating more."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from ...core.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Work:
     """A unit as the ordering sees it: its dependencies, what it reads, the bytes it allocates."""
 
@@ -14,7 +15,7 @@ class Work:
     urgent: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Peak:
     """The moment of peak memory.
 

@@ -6,12 +6,13 @@ The remainder behind pieces of equal length is a kernel of its own.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from ...core import dtypes
+from ...core.record import record
 from ...graph.graph import Literal
 from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step, renumber
 from .canonical import canonical
@@ -21,7 +22,7 @@ LARGE, PIECE = 1 << 15, 1 << 8
 FEWEST, USUAL, MOST = 16, 1 << 8, 1 << 10
 
 
-@dataclass(frozen=True)
+@record
 class Stages:
     """Two kernels in place of one, or three with a remainder.
 

@@ -1,9 +1,9 @@
 """Matrix products as steps: transposes become flags, batch axes become strides."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...core.aval import Aval, Shape
+from ...core.record import record
 from ...graph.graph import Equation, Literal
 from .kernel import Strides
 from .schedule import GEMM_DTYPES, GemmStep
@@ -31,7 +31,7 @@ def sizes_of(e: Equation, avals: Sequence[Aval]) -> tuple[int, int, int] | None:
     return m, k, avals[1].shape[1]
 
 
-@dataclass(frozen=True)
+@record
 class _Matrix:
     """Stored matrices: the leading dimension, and whether they are stored transposed."""
 
@@ -101,7 +101,7 @@ def gemm(e: Equation, a: View, b: View, buffers: tuple[int, int, int]) -> GemmSt
     )
 
 
-@dataclass(frozen=True)
+@record
 class _BatchAxes:
     """The batch axes, with the strides of a, b and c."""
 

@@ -10,7 +10,7 @@ folds.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import Any, overload
@@ -21,6 +21,7 @@ from ...core import dtypes
 from ...core.backends import PYTHON_SCALARS
 from ...core.exact import exact
 from ...core.op import TABLE
+from ...core.record import record
 from ...graph.graph import Literal
 
 Strides = tuple[int, ...]
@@ -33,7 +34,7 @@ class MalformedKernel(AssertionError):
     """A kernel that breaks a rule: always a bug of the compiler, never of the user."""
 
 
-@dataclass(frozen=True)
+@record
 class Operand:
     """An array that is read; its pointer is the address of its first element."""
 
@@ -41,7 +42,7 @@ class Operand:
     strides: Strides
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Step:
     """A row of the table applied to values, by their numbers, and Python scalars.
 
@@ -68,7 +69,7 @@ class Step:
         return hash((self.row, self.inputs, self.dtype))
 
 
-@dataclass(frozen=True)
+@record
 class FoldStep:
     """A value reduced over the folded axes."""
 
@@ -91,7 +92,7 @@ def renumber(step: Step | FoldStep, number: Mapping[int, int]) -> Step | FoldSte
     return replace(step, inputs=tuple(inputs))
 
 
-@dataclass(frozen=True)
+@record
 class Result:
     """A value that is stored; a folded value has stride 0 along folded axes.
 
@@ -103,7 +104,7 @@ class Result:
     over_rows: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Kernel:
     """Values are numbered: the operands, then the steps. Pointers: operands, then results."""
 

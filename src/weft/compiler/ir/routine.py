@@ -5,13 +5,14 @@ target's subclasses also emit it.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from ...core.record import record
 
-@dataclass(frozen=True)
+
+@record
 class RoutineArray:
     """A strided array that a routine reads or writes, inside a buffer."""
 
@@ -41,7 +42,7 @@ def array(dtype: np.dtype, shape: tuple[int, ...]) -> RoutineArray:
 
 
 class Routine(ABC):
-    """The base of all routines; subclasses are frozen dataclasses, equal if their code is."""
+    """The base of all routines; subclasses are records, equal if their code is."""
 
     noun = "routine"  # what reports call it
 

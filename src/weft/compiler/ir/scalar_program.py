@@ -7,7 +7,6 @@ additions and multiplications.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import copysign
 from typing import Any
@@ -18,6 +17,7 @@ from ...core import dtypes
 from ...core.aval import Aval
 from ...core.backends import BACKENDS, KERNELS
 from ...core.op import TABLE
+from ...core.record import record
 from ...graph.graph import Equation, Graph, Literal
 from .kernel import FOLDS, Step, renumber
 
@@ -26,7 +26,7 @@ Name = int | Literal  # the name of a computed number, or the number itself
 Typed = tuple[tuple[int, ...], np.dtype]  # a shape and a dtype
 
 
-@dataclass(frozen=True)
+@record
 class Load:
     """An element of an operand, by its row-major index."""
 
@@ -35,7 +35,7 @@ class Load:
     dtype: np.dtype
 
 
-@dataclass(frozen=True)
+@record
 class Constant:
     """A number of a dtype, by its Python repr: so 0.0 is not -0.0, and NaN equals NaN."""
 
@@ -51,7 +51,7 @@ class Constant:
 ScalarValue = Load | Constant | Step  # what a scalar program consists of
 
 
-@dataclass(frozen=True)
+@record
 class ScalarProgram:
     """Values are numbered in the order of computation; a result names one value per element."""
 

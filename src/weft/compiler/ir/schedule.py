@@ -6,7 +6,6 @@ input: nothing reads the input after the output is written.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from ...core.op import Op
 from ...core.origin import Origin, line_of
+from ...core.record import field, record
 from ...graph.graph import Literal
 from .kernel import FoldStep, Kernel
 from .routine import Routine
@@ -22,7 +22,7 @@ from .routine import Routine
 GEMM_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
-@dataclass(frozen=True)
+@record
 class Buffer:
     """A root, or a view of a root; a view has its root's role.
 
@@ -80,7 +80,7 @@ class _Arrays:
         return self.results
 
 
-@dataclass(frozen=True)
+@record
 class KernelStep(_Arrays):
     """A fused loop nest; the kernel's pointers are the first elements of these buffers.
 
@@ -99,7 +99,7 @@ class KernelStep(_Arrays):
         return tuple(s.kind if isinstance(s, FoldStep) else s.row for s in self.kernel.steps)
 
 
-@dataclass(frozen=True)
+@record
 class GemmStep:
     """c ← α·op(a)·op(b) + β·c for every index of `batch`; matrices are stored by rows.
 
@@ -164,7 +164,7 @@ class GemmStep:
         return (columns, rows) if transposed else (rows, columns)
 
 
-@dataclass(frozen=True)
+@record
 class TiledStep:
     """A product and its epilogue: `then` reads each tile of the result as soon as it is computed.
 
@@ -191,7 +191,7 @@ class TiledStep:
         return tuple(dict.fromkeys((*self.product.origins, *self.then.origins)))
 
 
-@dataclass(frozen=True)
+@record
 class NativeStep(_Arrays):
     """A call of a routine; its pointers are the first elements of these buffers.
 
@@ -204,7 +204,7 @@ class NativeStep(_Arrays):
     origins: tuple[Origin, ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class LibraryStep:
     """A row computed by the backend's own kernel, its results copied into the output buffers."""
 
@@ -229,7 +229,7 @@ class LibraryStep:
         return line_of(*self.origin)
 
 
-@dataclass(frozen=True)
+@record
 class GuardStep:
     """Continues if the flag (one bool) is true; else raises `error(message)` for the user's line.
 
@@ -255,7 +255,7 @@ class GuardStep:
 ScheduleStep = KernelStep | GemmStep | TiledStep | NativeStep | LibraryStep | GuardStep
 
 
-@dataclass(frozen=True)
+@record
 class Schedule:
     """A program over buffers; inputs and outputs are in the graph's order."""
 

@@ -1,14 +1,15 @@
 """Epilogue kernels, tile by tile."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
+from ...core.record import record
 from .kernel import Kernel, Operand, Result, in_rows
 from .schedule import TiledStep
 
 
-@dataclass(frozen=True)
+@record
 class TileKernel:
     """The kernel of a column of tiles; its pointers are `shifts` past those of the whole kernel.
 

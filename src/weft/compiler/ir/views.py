@@ -1,17 +1,18 @@
 """Views: values of a graph that are other values' memory, read with other strides."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Any
 
 from ...core.aval import Shape
+from ...core.record import record
 from ...graph.graph import Equation, Graph, Literal
 from .schedule import lies_in_rows, row_major
 
 
-@dataclass(frozen=True)
+@record
 class View:
     """A value as strides into `root`, which is contiguous row by row."""
 

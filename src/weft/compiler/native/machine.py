@@ -1,6 +1,5 @@
 """The host machine: optimise LLVM IR for it, and load the objects."""
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
 from threading import RLock
@@ -8,6 +7,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from ...core.record import field, record
 from ..emit.code import LLModule
 
 # LLVM's global context is shared by all threads.
@@ -15,7 +15,7 @@ _LOCK = RLock()
 _NAMES = count()
 
 
-@dataclass(frozen=True)
+@record
 class Processor:
     """A processor: its name and features, as LLVM spells them."""
 
@@ -126,7 +126,7 @@ class _Linkers:
 _linkers = _Linkers()
 
 
-@dataclass(frozen=True)
+@record
 class Loaded:
     """An object in memory: its functions stay callable as long as this lives."""
 

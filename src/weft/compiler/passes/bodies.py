@@ -7,7 +7,7 @@ array, whatever the indices are.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ...core.aval import Aval
 from ...core.dtypes import bool_, int64
 from ...core.op import TABLE
 from ...core.origin import Origin, origin
+from ...core.record import record
 from ...core.types import Static
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.guard import GUARD, WITHIN
@@ -29,7 +30,7 @@ _TRUE, _ZERO = np.array(True), np.array(0)
 Optimise = Callable[[Graph], Graph]
 
 
-@dataclass(frozen=True)
+@record
 class BodyCheck:
     """A guard of a body.
 

@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from ...arrays.arguments import as_tensor
 from ...core.autocast import HALF, computed_in
+from ...core.record import record
 from ...ops.contract import matmul
 from ...ops.elementwise import relu as _relu
 from ...ops.elementwise import tanh as _tanh
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...arrays.types import ArrayLike
 
 
-@dataclass(frozen=True)
+@record
 class CellKind:
     """A recurrent network: (x's gates, state, W_hhᵀ, b_hh) -> state, a tuple of tensors."""
 

@@ -1,15 +1,15 @@
 """One test case of a row, and samplers of elementwise ones."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...core.record import record
 from ...core.types import Static
 
 
-@dataclass(frozen=True)
+@record
 class Case:
     """Arguments (float64 or complex128 arrays, index arrays, Python scalars) of one call.
 

@@ -1,7 +1,6 @@
 """Checking the derivatives of functions against finite differences."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from ... import errors
 from ...arrays.make import asarray
 from ...arrays.tensor import Tensor
 from ...core import dtypes
+from ...core.record import field, record
 from .differences import CheckProblem, Comparison, problem_of
 from .ridders import Estimate
 
@@ -95,7 +95,7 @@ def _index_text(index: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, index))}]" if index else ""
 
 
-@dataclass(frozen=True)
+@record
 class ValidationResult:
     """A gradient beside finite differences, of shape results' + argument's shape.
 

@@ -5,7 +5,6 @@ the parts of a gradient are the derivatives by the parts, so that in these coord
 functions are real ones.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod
@@ -18,10 +17,11 @@ from ...arrays.tensor import Tensor
 from ...backend.device import as_numpy
 from ...core import dtypes
 from ...core.aval import Aval
+from ...core.record import record
 from ...core.value import aval_of
 
 
-@dataclass(frozen=True)
+@record
 class Coordinates:
     """The layout of tensors of these types in one real vector."""
 

@@ -1,7 +1,6 @@
 """Checking custom operations: rules that are linear, adjoint, and the derivative of forward."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from ...arrays.make import asarray
 from ...arrays.manipulation import stack
 from ...arrays.tensor import Tensor
 from ...backend.device import as_numpy
+from ...core.record import record
 from ...core.value import aval_of
 from ..custom.application import Application
 from ..custom.custom_op import CustomOp
@@ -22,7 +22,7 @@ from .differences import CheckProblem, is_inexact, problem_of, to_double
 from .ridders import EPS, Estimate, size_of
 
 
-@dataclass(frozen=True)
+@record
 class OpReport:
     """What `check_op` found right about a custom operation."""
 

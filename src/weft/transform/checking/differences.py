@@ -1,7 +1,6 @@
 """Comparing a function's derivatives with finite differences: both Jacobians, and their errors."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +10,7 @@ from ... import errors
 from ...arrays.make import asarray
 from ...arrays.tensor import Tensor
 from ...core import dtypes
+from ...core.record import record
 from ...core.value import TENSORS
 from ..modes import trees
 from ..modes.functional import jvp, vjp
@@ -24,7 +24,7 @@ UNDERFLOW = 2.0**-1000
 WIDE: set[np.dtype] = {dtypes.float64, dtypes.complex128}
 
 
-@dataclass(frozen=True)
+@record
 class Comparison:
     """Two Jacobians in coordinates (results by arguments), and the allowed error.
 
@@ -56,30 +56,20 @@ class Comparison:
         return tuple(map(int, np.unravel_index(excess.argmax(), excess.shape)))
 
 
+@record(frozen=False, eq=False)
 class CheckProblem:
     """A function of tensors in float64, as a function of one real vector, at a point."""
 
     what: str
     f: Callable[..., list[Tensor]]
+    xs: list[Tensor]
     names: list[str]
-    one_sided: bool
-    domain: Coordinates
-    x: np.ndarray
-    range: Coordinates
-    rng: np.random.Generator
+    one_sided: bool = False
 
-    def __init__(
-        self,
-        what: str,
-        f: Callable[..., list[Tensor]],
-        xs: list[Tensor],
-        names: list[str],
-        one_sided: bool = False,
-    ):
-        self.what, self.f, self.names, self.one_sided = what, f, names, one_sided
-        self.domain = Coordinates.of(xs)
-        self.x = self.domain.pack(xs)
-        self.range = Coordinates.of(f(*self.domain.unpack(self.x)))
+    def __post_init__(self) -> None:
+        self.domain = Coordinates.of(self.xs)
+        self.x = self.domain.pack(self.xs)
+        self.range = Coordinates.of(self.f(*self.domain.unpack(self.x)))
         self.rng = np.random.default_rng(7)
 
     @cached_property

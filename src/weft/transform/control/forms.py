@@ -10,6 +10,7 @@ from ... import errors
 from ...arrays.tensor import Tensor
 from ...core.aval import Shape
 from ...core.origin import line_of
+from ...core.record import field, record
 from ..modes import trees
 
 
@@ -58,35 +59,30 @@ def describe_function(f: Callable[..., Any]) -> str:
     return name if code is None else f"{name} ({line_of(code, -1)})"
 
 
+@record(frozen=False, eq=False)
 class LoopBody:
     """A loop's step as a function of flat carries and elements; checks the form of its results."""
 
-    results: trees.Rebuild  # of the ys; known after the first step
-
-    def __init__(
-        self,
-        what: str,
-        f: Callable[..., Any],
-        form: TreeForm,
-        rebuild_carry: trees.Rebuild,
-        rebuild: trees.Rebuild,
-    ):
-        self._what, self._f, self._form = what, f, form
-        self._rebuild_carry, self._rebuild = rebuild_carry, rebuild
-        self._form_of_y: TreeForm | None = None
+    what: str
+    f: Callable[..., Any]
+    form: TreeForm
+    rebuild_carry: trees.Rebuild
+    rebuild: trees.Rebuild
+    results: trees.Rebuild = field(init=False)  # of the ys; known after the first step
+    _form_of_y: TreeForm | None = field(init=False, default=None)
 
     def __call__(
         self, carry: list[Tensor], x: Iterable[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        out = self._f(self._rebuild_carry(carry), self._rebuild(list(x)))
+        out = self.f(self.rebuild_carry(carry), self.rebuild(list(x)))
         if not isinstance(out, tuple | list) or len(out) != 2:
             raise errors.ArgumentError(
-                f"{self._what}: {describe_function(self._f)} must return (carry, y), it returned "
+                f"{self.what}: {describe_function(self.f)} must return (carry, y), it returned "
                 f"{type(out).__name__}"
             )
-        carry, _ = trees.tensors(self._what, out[0])
-        ys, rebuild = trees.tensors(self._what, out[1])
-        self._check(self._form, carry, out[0], "carry")
+        carry, _ = trees.tensors(self.what, out[0])
+        ys, rebuild = trees.tensors(self.what, out[1])
+        self._check(self.form, carry, out[0], "carry")
         if self._form_of_y is None:
             self._form_of_y, self.results = TreeForm(ys, out[1]), rebuild
         self._check(self._form_of_y, ys, out[1], "y")
@@ -95,7 +91,7 @@ class LoopBody:
     def _check(self, form: TreeForm, leaves: list[Tensor], tree: Any, name: str) -> None:
         difference = form.difference(leaves, tree, name)
         if difference:
-            raise changed_form(self._what, self._f, difference)
+            raise changed_form(self.what, self.f, difference)
 
 
 def changed_form(what: str, f: Callable[..., Any], difference: str) -> errors.ShapeError:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +16,7 @@ from ...core.dispatch import apply
 from ...core.exact import exact
 from ...core.node import Leaf, Node
 from ...core.op import Jvp, Op
+from ...core.record import record
 from ...core.recording import inexact
 from ...core.settings import current, override_settings
 from ...core.value import HIGHER, TENSORS, aval_of, wrap
@@ -29,7 +29,7 @@ from .signature import CustomFunctions
 from .staged_calls import LOOKS, call_forward, call_rule, inline_forward
 
 
-@dataclass(frozen=True)
+@record
 class ResultForm:
     """The number of results, and which of them carry a derivative."""
 

@@ -1,18 +1,19 @@
 """The functions of a custom operation, and what their signatures say."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from inspect import Parameter, signature, unwrap
 from pathlib import Path
 from types import MethodType
 from typing import Any
 
 from ... import errors
+from ...core.record import record
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
-@dataclass(frozen=True)
+@record
 class Rule:
     """A derivative rule of the user's: called with those of (moved, inputs, output) that it takes.
 
@@ -56,7 +57,7 @@ class Rule:
         return f"{self.kind} ({Path(code.co_filename).name}:{code.co_firstlineno})"
 
 
-@dataclass(frozen=True)
+@record
 class CustomFunctions:
     """A custom operation's functions, from a class or from `custom_op`.
 

@@ -6,12 +6,12 @@ J·s holds every entry of those columns unmixed (Curtis, Powell, Reid, 1974).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ... import errors
+from ...core.record import record
 from .greedy_colouring import SparseRows, column_colours
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Csr: TypeAlias = Any  # a CSR array or matrix of SciPy's, which is imported at first use
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Colouring:
     """Which columns and rows are seeded together, with the place of every entry in the sweeps.
 

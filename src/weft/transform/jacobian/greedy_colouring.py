@@ -12,7 +12,6 @@ edges.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -20,12 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from ...core.record import record
+
 _LARGE = 2**19  # visits; a pass over as many entries takes about 50 ms
 _ROUNDS = 256  # of peeling: a band gives up two columns a round
 _PASSES = 3  # of recolouring; more did not help in experiments
 
 
-@dataclass(frozen=True)
+@record
 class SparseRows:
     """A structure, row by row: the columns of row i are `indices[indptr[i] : indptr[i + 1]]`."""
 
@@ -64,7 +65,7 @@ class SparseRows:
         return csr_array((ones, self.indices, self.indptr), (self.indptr.size - 1, self.width))
 
 
-@dataclass(frozen=True)
+@record
 class Conflicts:
     """The entries that are read and those only met, by row and by column."""
 

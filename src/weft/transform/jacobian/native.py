@@ -7,7 +7,6 @@ the tensors that it reads are read again.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ... import errors
 from ...arrays.tensor import Tensor
 from ...core.call import caller
+from ...core.record import field, record
 from ...core.settings import current
 from ...core.value import TENSORS, wrap
 from ...graph.graph import Equation, Literal
@@ -33,7 +33,7 @@ _MOST_BYTES = 1 << 28  # of intermediate values, by an upper bound
 _MOST_PROGRAMS = 8  # of one plan: literals may differ at each call
 
 
-@dataclass
+@record(frozen=False)
 class _SweepProgram:
     """The sweeps for one set of literals: the number of calls, and the compiled code."""
 
@@ -41,7 +41,7 @@ class _SweepProgram:
     code: Callable[..., Tensor] | None = None
 
 
-@dataclass
+@record(frozen=False)
 class NativePlan:
     """The native code of one plan.
 

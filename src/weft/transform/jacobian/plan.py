@@ -1,7 +1,7 @@
 """The plan of a Jacobian: the candidates, the cost of each, and the choice."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from math import prod
 from time import perf_counter
@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import errors
 from ...arrays.tensor import Tensor
+from ...core.record import field, record
 from ...graph.graph import Equation, Literal
 from . import sweeps
 from .bicolouring import bicolouring
@@ -33,7 +34,7 @@ _OPERANDS = 0.25  # of an element moved: an operand's element that is read besid
 _TRIED_SECONDS = 0.5  # a candidate that is estimated to take longer is not timed
 
 
-@dataclass(frozen=True)
+@record
 class Candidate:
     """One way to compute a Jacobian: `kind`, its sweeps, and what it costs in seconds."""
 
@@ -67,7 +68,7 @@ def _coloured_candidate(kind: str, colouring: Colouring) -> Candidate:
     return Candidate(kind, colouring.forward, colouring.reverse, colouring=colouring, seeds=seeds)
 
 
-@dataclass
+@record(frozen=False)
 class Plan:
     """The structure of a function's Jacobian, and how it will be computed.
 

@@ -1,6 +1,5 @@
 """Jacobians from sweeps over a trace: many tangents or cotangents at once, in chunks."""
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -12,6 +11,7 @@ from ...arrays.manipulation import concat, reshape
 from ...arrays.tensor import Tensor
 from ...core import dtypes
 from ...core.box import Level, tags
+from ...core.record import record
 from ...core.settings import current, override_settings
 from ...graph.graph import Equation
 from ...graph.symbol import Trace
@@ -24,7 +24,7 @@ from ..modes.trace import Reverse, Traced, active, forward
 from .seeds import Seeds
 
 
-@dataclass(frozen=True)
+@record
 class Structure:
     """Facts that depend on a trace's equations alone: which carry a derivative, and the memory."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from ...core.aval import Shape
 from ...core.backends import BACKENDS, PYTHON_SCALARS
 from ...core.node import Node, Severed
 from ...core.op import Partials
+from ...core.record import field, record
 from ...core.recording import Packed, is_pick
 from ...core.types import Raw
 from ...core.value import TENSORS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
 
 
-@dataclass(frozen=True)
+@record
 class MemoryStats:
     """What live graphs save for their backward passes, each piece of memory counted once."""
 
@@ -88,7 +88,7 @@ def clear_tape() -> None:
             node.free()
 
 
-@dataclass(frozen=True)
+@record
 class Entry:
     """One recorded operation, as `graph_of` lists it."""
 

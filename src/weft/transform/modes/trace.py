@@ -1,7 +1,6 @@
 """Tracing a function with its values, and derivative sweeps over the trace."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from numpy import ndarray
@@ -12,6 +11,7 @@ from ...core.backends import BACKENDS
 from ...core.box import Level, Tag, ground
 from ...core.node import Leaf, Node, ids
 from ...core.op import Partials
+from ...core.record import record
 from ...core.recording import inexact, pick, values_to_save
 from ...core.settings import current, exactly, override_settings
 from ...core.types import Array, Raw
@@ -34,7 +34,7 @@ class TracedTensor(Tensor):
 install_level(Symbol, TracedTensor)
 
 
-@dataclass
+@record(frozen=False)
 class Traced:
     """A function's trace at some arguments, with all intermediate values."""
 

@@ -6,7 +6,6 @@ Differential Equations I (1993), II.4–II.6.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isfinite, ulp
 from typing import Any
@@ -18,6 +17,7 @@ from ...arrays.tensor import Tensor
 from ...backend.device import as_numpy
 from ...core.backends import BACKENDS
 from ...core.box import BOXED, ground
+from ...core.record import record
 from ...core.settings import current, override_settings
 from ...core.value import read
 from ...ops.combine import weighted_sum
@@ -50,7 +50,7 @@ SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
 PROPORTIONAL, INTEGRAL = 0.7 / 5, 0.4 / 5
 
 
-@dataclass(frozen=True)
+@record
 class StepControl:
     """The tolerances of the steps.
 
@@ -66,7 +66,7 @@ class StepControl:
     whole: bool = False
 
 
-@dataclass
+@record(frozen=False)
 class OdeStep:
     """One step from y at offset `at` from the first time, with the slopes of all stages."""
 

@@ -5,7 +5,6 @@ dx = −(∂r/∂x)⁻¹ (∂r/∂θ) dθ, whatever found x; all modes and order
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from numpy import ndarray
@@ -18,6 +17,7 @@ from ...core.backends import BACKENDS
 from ...core.box import ground
 from ...core.call import caller
 from ...core.origin import here
+from ...core.record import record
 from ...core.settings import current, override_settings
 from ...core.value import TENSORS
 from ...graph.guard import GUARD
@@ -244,7 +244,7 @@ def _stop_gradients(tree):
     return rebuild([x.detach() if x.__class__ in TENSORS else x for x in leaves])
 
 
-@dataclass(frozen=True)
+@record
 class Equilibrium:
     """The problem that defines x: a residual, a program of x and of all else it reads, is zero."""
 

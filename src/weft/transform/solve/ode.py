@@ -7,7 +7,7 @@ derivatives along the solution, and saves nothing of the steps for that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ... import errors
@@ -17,6 +17,7 @@ from ...arrays.tensor import Tensor
 from ...backend.device import as_numpy
 from ...core import dtypes
 from ...core.box import BOXED, BOXES, ground
+from ...core.record import record
 from ...core.recording import inexact
 from ...core.settings import current, override_settings
 from ...core.types import Array
@@ -171,7 +172,7 @@ def may_move(x: Array) -> bool:
     return is_recorded(x) and inexact(x)
 
 
-@dataclass(frozen=True)
+@record
 class Field:
     """The user's right-hand side."""
 
@@ -181,7 +182,7 @@ class Field:
         return self.program(y, t, *others)[0]
 
 
-@dataclass(frozen=True)
+@record
 class Variational:
     """(y, δy)' = (f, ∂f·(δy, δθ)), where the tangents δθ follow the values that f reads."""
 
@@ -195,7 +196,7 @@ class Variational:
         return concat(list(jvp(f, (narrow(state, 0, 0, n), *here), tangents)), 0)
 
 
-@dataclass(frozen=True)
+@record
 class Adjoint:
     """(y, a, q)' = (f, −aᵀ∂f/∂y, −aᵀ∂f/∂θ), for the θ to differentiate by."""
 
@@ -226,7 +227,7 @@ def _restrict(field, t: Tensor, others: list, which: tuple[int, ...]) -> tuple[C
 AnyField = Field | Variational | Adjoint
 
 
-@dataclass(frozen=True)
+@record
 class Flow:
     """The problem that defines ys from (y0, ts, *others): ys solves the equation at the times ts.
 

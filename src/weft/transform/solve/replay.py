@@ -1,10 +1,10 @@
 """Pure programs: the equations of a trace without its values, to be replayed on others."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from ...arrays.tensor import Tensor
 from ...core.call import caller
+from ...core.record import record
 from ...core.recording import inexact
 from ...graph.graph import Equation, Literal
 from ...graph.symbol import Trace
@@ -12,7 +12,7 @@ from ..modes.dual import to_tensor
 from ..modes.trace import Traced, passes_on
 
 
-@dataclass(frozen=True)
+@record
 class PureProgram:
     """A function's equations as a pure function of all that they depend on.
 

@@ -10,13 +10,13 @@ written with operations on tensors, at y, so that they can be differentiated for
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ...arrays.tensor import Tensor
 from ...core.box import BOXES, Level, level_of
 from ...core.call import caller
 from ...core.op import Jvp, Op
+from ...core.record import record
 from ...core.settings import current, override_settings
 from ...core.value import TENSORS
 from ...ops.batching import spread
@@ -25,7 +25,7 @@ from ..modes.dual import to_tensor, unwrap_if_plain
 from ..modes.vmap import vmap
 
 
-@dataclass(frozen=True)
+@record
 class Vmapped:
     """One problem for each element of a batch, which is axis 0 of the mapped arguments."""
 

@@ -6,7 +6,6 @@ steps, with their lengths as constants.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
 from math import inf, isqrt
 
@@ -16,6 +15,7 @@ from ...arrays.tensor import Tensor
 from ...core import dtypes
 from ...core.box import BOXES
 from ...core.call import caller
+from ...core.record import record
 from ...core.settings import override_settings
 from ...graph.guard import GUARD
 from ...ops.elementwise import maximum, minimum, where
@@ -256,7 +256,7 @@ def _redo_steps(
     return while_loop(lambda c: c["k"] < count, step, carry, max_steps=control.max_steps)["found"]
 
 
-@dataclass(frozen=True)
+@record
 class OdeProblem:
     """A right-hand side (y, t) and the tolerances for solving it."""
 

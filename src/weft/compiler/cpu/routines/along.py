@@ -1,9 +1,9 @@
 """Routines with an index along one axis for each element."""
 
-from dataclasses import dataclass
 from math import prod
 
 from ....core import dtypes
+from ....core.record import record
 from ....graph.graph import Literal
 from ...emit.code import LLValue, lanes_of
 from ...emit.control import behind, each
@@ -16,7 +16,7 @@ from .scatter import Scattered, by_blocks, element, fill_zeros
 _EACH = 2.0  # nanoseconds for an element
 
 
-@dataclass(frozen=True)
+@record
 class TakeAlong(Indexed):
     """out[a, j, c] = x[a, i[a, j, c], c]."""
 
@@ -60,7 +60,7 @@ class TakeAlong(Indexed):
         each(code, b.begin, b.end, unit)
 
 
-@dataclass(frozen=True)
+@record
 class ScatterSum(Scattered):
     """Zeros, and out[a, i[a, j, c], c] += x[a, j, c] for j in order."""
 

@@ -7,10 +7,10 @@ values.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
 
 from ....core import dtypes
+from ....core.record import record
 from ....graph.graph import Equation, Graph
 from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each, when
@@ -40,7 +40,7 @@ from .weights import (
 SPAN = 256  # queries of a unit, at most
 
 
-@dataclass(frozen=True)
+@record
 class Attention(NativeRoutine):
     """softmax(scale·q·kᵀ + mask)·v as (…, queries, heads, depth), and logarithms of the sums."""
 

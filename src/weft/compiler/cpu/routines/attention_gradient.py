@@ -6,10 +6,10 @@ The order of all sums is fixed.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
 
 from ....core import dtypes
+from ....core.record import record
 from ....graph.graph import Equation, Graph, Literal
 from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each
@@ -36,7 +36,7 @@ from .weights import (
 )
 
 
-@dataclass(frozen=True)
+@record
 class AttentionGradient(NativeRoutine):
     """The cotangents of queries, keys and values from g and h, those of result and logarithms.
 

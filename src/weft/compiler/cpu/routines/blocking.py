@@ -1,9 +1,9 @@
 """Blocking of a correlation: blocks of results in registers, tiles of them in the cache."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
+from ....core.record import record
 from .windows import Side
 
 # Bytes of a tile's copy of the array: half of a second-level cache, or less.
@@ -20,7 +20,7 @@ _LATENCY, _LOAD = 4.0, 0.1
 _LINE = 64
 
 
-@dataclass(frozen=True)
+@record
 class Blocks:
     """Results that are accumulated at once: `outs` channels, `rows` rows, `across` registers."""
 
@@ -70,7 +70,7 @@ def _cycles(pieces: list[list[tuple[int, int]]], each: float) -> float:
     return total * (1 + 0.01 * kinds)
 
 
-@dataclass(frozen=True)
+@record
 class Tiles:
     """The tiles of one part: results by rows and registers, channels that are summed at once.
 

@@ -6,12 +6,13 @@ routine, so that a step of a small body costs nothing beyond its arithmetic.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from ....core.record import record
 from ....graph.graph import Graph
 from ...emit.code import Code, LLValue
 from ...emit.control import POINTER, WORD, behind, invoke, nothing, put
@@ -50,7 +51,7 @@ BRIEF = 2_000.0
 _CALL, _PRODUCT = 5.0, 50.0
 
 
-@dataclass(frozen=True)
+@record
 class BufferPlace:
     """The address of an array: bytes past a pointer, plus a stride per step of the loop.
 
@@ -69,7 +70,7 @@ class BufferPlace:
         return replace(self, offset=self.offset + count) if count else self
 
 
-@dataclass(frozen=True)
+@record
 class BlockProduct:
     """A matrix product: the words of its `blas.call_of`, without addresses.
 
@@ -85,14 +86,14 @@ class BlockProduct:
     offsets: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Move:
     """A copy of bytes from one place to another."""
 
     nbytes: int
 
 
-@dataclass(frozen=True)
+@record
 class BlockCall:
     """One computation, the places of its arrays, and its units, in all and per piece."""
 
@@ -108,7 +109,7 @@ class BlockCall:
         return self.count > self.chunk
 
 
-@dataclass(frozen=True)
+@record
 class Block:
     """Calls in order; constants by their bytes, as hexadecimal digits."""
 

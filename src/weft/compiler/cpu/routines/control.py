@@ -1,13 +1,13 @@
 """Loops and branches as routines: native control flow around blocks."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ....core.aval import Aval
+from ....core.record import record
 from ....graph.graph import Literal
 from ....graph.structured import Branch, Loop, Repeat
 from ...emit.code import LLModule, LLValue, lanes_of
@@ -83,7 +83,7 @@ class ControlRoutine(NativeRoutine):
         leave(code)
 
 
-@dataclass(frozen=True)
+@record
 class ScanRoutine(ControlRoutine):
     """A loop of `length` steps; the carries are double-buffered."""
 
@@ -178,7 +178,7 @@ class _DoubleBuffer:
             move(code, self.b.arrays[self.first_result + k], behind(here.value, at), _bytes(a))
 
 
-@dataclass(frozen=True)
+@record
 class WhileRoutine(ControlRoutine):
     """A loop that ends when its test fails, or after `most` steps; also whether the test failed."""
 
@@ -247,7 +247,7 @@ class WhileRoutine(ControlRoutine):
         rooms.loop(goes_on, steps)
 
 
-@dataclass(frozen=True)
+@record
 class CondRoutine(ControlRoutine):
     """One of two blocks, chosen by the first operand."""
 

@@ -7,11 +7,11 @@ a row is contiguous. A transposed convolution consists of such parts, too, one f
 its results.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from ....core.record import record
 from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each, when
 from ...emit.lanes_in_memory import read, write
@@ -38,7 +38,7 @@ _RATE = {4: 80.0, 8: 40.0}
 _TAPS, _TURN = 12, 8
 
 
-@dataclass(frozen=True)
+@record
 class Correlation(NativeRoutine):
     """out[n, g, m] = bias[g, m] + Σ over r and taps of w[g, m, r] · x[n, g, r].
 
@@ -114,7 +114,7 @@ def units_of(routine: Correlation, tiles: Tiles) -> int:
     return routine.images * routine.groups * tiles.down * tiles.across
 
 
-@dataclass(frozen=True)
+@record
 class _OutputTile:
     """The tile that is computed: its start, and its elements.
 
@@ -135,7 +135,7 @@ class _OutputTile:
     channels: LLValue | None = None
 
 
-@dataclass(frozen=True)
+@record
 class _RegisterBlock:
     """Results in registers: channels from `out` on, and (row, register, lanes) from a corner on."""
 

@@ -4,11 +4,11 @@ With one channel of results, lanes can only go along positions: every tap has a 
 whose lanes are added in the end. A unit is some images of one channel.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from ....core.record import record
 from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each
 from ...ir.routine import RoutineArray, array
@@ -31,7 +31,7 @@ from .windows import Side
 _RATE = {4: 12.0, 8: 6.0}  # flops per nanosecond
 
 
-@dataclass(frozen=True)
+@record
 class ChannelWeights(NativeRoutine):
     """made[part, c, 0, tap, 0] = Σ over its positions p of y[n, c, p] · x[n, c, p and tap]."""
 

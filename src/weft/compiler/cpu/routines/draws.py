@@ -5,7 +5,6 @@ mode's. A unit is sixteen blocks.
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from ....backend.shared.variates import FORMATS, MINUS_TWO_LOG_2, Format
 from ....core import dtypes
 from ....core.counter import WORD as WORDS
+from ....core.record import record
 from ....graph.graph import Equation, Graph, Literal
 from ...emit.arithmetic import root, size
 from ...emit.code import LLValue
@@ -27,7 +27,7 @@ from .routine import NativeRoutine, RoutineBody
 _BLOCK = 5.0  # nanoseconds
 
 
-@dataclass(frozen=True)
+@record
 class Draw(NativeRoutine):
     """`size` variates of a dtype for each of some streams, (key, position, nonce) each."""
 
@@ -100,7 +100,7 @@ def _join_words(low: LLValue, high: LLValue, bits: int) -> LLValue:
     return (high << (bits - 32)) | low.logical_shift(64 - bits)
 
 
-@dataclass(frozen=True)
+@record
 class Words(Draw):
     """The words themselves in int64, or if `wide` the numbers of 64 bits that pairs make."""
 
@@ -115,7 +115,7 @@ class Words(Draw):
         return interleave([w0 | (w1 << 32), w2 | (w3 << 32)] if self.wide else [w0, w1, w2, w3])
 
 
-@dataclass(frozen=True)
+@record
 class Below(Draw):
     """Bernoulli draws: whether each random 32-bit word is below a threshold."""
 
@@ -133,7 +133,7 @@ class Below(Draw):
         return flat.compare("lt", limit, signed=False)
 
 
-@dataclass(frozen=True)
+@record
 class Float(Draw):
     """A number in floating point of each word, or of two if it is float64."""
 
@@ -142,7 +142,7 @@ class Float(Draw):
         return 2 if self.dtype == dtypes.float64 else 4
 
 
-@dataclass(frozen=True)
+@record
 class Uniform(Float):
     """Numbers from low to last, the largest below high; half types are drawn in float32."""
 
@@ -163,7 +163,7 @@ class Uniform(Float):
         return round_to_half(u, self.dtype)
 
 
-@dataclass(frozen=True)
+@record
 class Normal(Float):
     """Normal numbers by Box and Muller's transform; half types are computed in float32."""
 
@@ -224,7 +224,7 @@ def _polynomial(x: LLValue, coefficients: tuple[float, ...]) -> LLValue:
     return y + rest[0]
 
 
-@dataclass(frozen=True)
+@record
 class Integers(Draw):
     """low + ⌊x·n/2ᵇ⌋ for x of b = 64 random bits if n is below 2³², else of 128."""
 

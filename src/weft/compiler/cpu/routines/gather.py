@@ -3,12 +3,12 @@
 A guard has checked the indices; whatever they are, no access leaves its array.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from ....core import dtypes
+from ....core.record import record
 from ....graph.graph import Literal
 from ...emit.code import Code, LLValue, lanes_of
 from ...emit.control import behind, each
@@ -38,7 +38,7 @@ def move(code: Code, target: LLValue, source: LLValue, nbytes: int) -> None:
     )
 
 
-@dataclass(frozen=True)
+@record
 class Indexed(NativeRoutine):
     """Picks along the middle one of three axes, (lead, n, row), by indices."""
 
@@ -50,7 +50,7 @@ class Indexed(NativeRoutine):
     row: int
 
 
-@dataclass(frozen=True)
+@record
 class Take(Indexed):
     """out[a, k, …] = x[a, i[k], …], with `row` elements for each index."""
 

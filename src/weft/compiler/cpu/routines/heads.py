@@ -1,7 +1,6 @@
 """The sizes and strides of an attention problem."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from ....core import dtypes
 from ....core.aval import Shape
+from ....core.record import record
 from ....graph.graph import Equation, Graph, Literal
 from ...ir.views import View
 from ..tiles import lanes_for
@@ -18,7 +18,7 @@ NATIVE = (dtypes.float32, dtypes.float64)
 _FLOPS, _WEIGHT, _DROPPED = {4: 70.0, 8: 35.0}, {4: 0.4, 8: 1.2}, 1.0
 
 
-@dataclass(frozen=True)
+@record
 class Heads:
     """The sizes of a problem; `lead` are the axes of the batch."""
 
@@ -60,7 +60,7 @@ class Heads:
         return flops / _FLOPS[item] + self.pairs * each
 
 
-@dataclass(frozen=True)
+@record
 class Mask:
     """The layout of a mask: strides for the batch, heads, queries and keys; booleans, or a bias."""
 

@@ -1,10 +1,10 @@
 """Blocking of the gradient of weights: rows and columns of images, channels of the results."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from ....core.record import record
 from ..lanes import lanes_along
 from .windows import Side
 
@@ -15,7 +15,7 @@ _COPY, _TURNED = 224 << 10, 160 << 10
 PARTS, _POSITIONS = 16, 64
 
 
-@dataclass(frozen=True)
+@record
 class WorkCut:
     """How the work is divided: rows and columns of an item, channels of its results.
 

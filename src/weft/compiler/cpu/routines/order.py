@@ -4,12 +4,12 @@ Such integers are all different, so that any sorting algorithm is stable. NaN co
 in descending order; zeros are equal whatever their signs.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from ....core import dtypes
+from ....core.record import record
 from ....graph.graph import Literal
 from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each, forever, when
@@ -28,7 +28,7 @@ _RUN = 16
 _STEP = 2.5  # nanoseconds
 
 
-@dataclass(frozen=True)
+@record
 class Order(NativeRoutine):
     """The first k of each line of n in order: the elements, their indices, or both."""
 

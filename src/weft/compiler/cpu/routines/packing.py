@@ -1,7 +1,6 @@
 """Padded copies of parts of arrays on the stack, for windows that reach outside."""
 
-from dataclasses import dataclass
-
+from ....core.record import record
 from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each
 from ..lanes import join_vectors, masked_load, shuffle, within
@@ -11,7 +10,7 @@ from .routine import RoutineBody, require_lanes
 _STEPS = (1, 2, 4)
 
 
-@dataclass(frozen=True)
+@record
 class PlaneRows:
     """Rows of contiguous planes (rows, columns), from anywhere on.
 

@@ -5,12 +5,12 @@ Gradients are gathered: each element reads the windows that it is in, so that no
 same.
 """
 
-from dataclasses import dataclass
 from functools import partial
 from math import inf, prod
 
 import numpy as np
 
+from ....core.record import record
 from ...emit.code import Code, LLValue, lanes_of
 from ...emit.control import WORD, each, when
 from ...emit.lanes_in_memory import first, write
@@ -83,7 +83,7 @@ class LaneRows:
         return self.code.address(self.b.arrays[self.number], at, self.element)
 
 
-@dataclass(frozen=True)
+@record
 class Pool(NativeRoutine):
     """Windows reduced to one number: `max` (and its tap), `sum`, or `pick`: the element at a tap.
 
@@ -219,7 +219,7 @@ class _PoolEmitter:
         return far >= 0 and (whole - 1 + far) * s + s - 1 < self.across.size
 
 
-@dataclass(frozen=True)
+@record
 class Unpool(NativeRoutine):
     """The gradient of pooling: each window's value is added to elements of the window.
 

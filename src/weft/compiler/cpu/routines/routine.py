@@ -6,8 +6,8 @@ and keeps its temporaries on the stack; scratch memory is shared by all units.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ....core.record import record
 from ...emit.code import Code, LLModule, LLValue, lanes_of
 from ...emit.control import POINTER, WORD, leave, pointer, put, when
 from ...emit.lanes_in_memory import splat
@@ -18,7 +18,7 @@ from ...native.signals import Fuel
 STACK = 512 << 10
 
 
-@dataclass(frozen=True)
+@record
 class RoutineBody:
     """The function that is emitted: pointers to the first elements, and its units.
 

@@ -4,12 +4,12 @@ A unit is a line along the axis, or some lines side by side: results do not depe
 are divided. Sums of a single line of floats are computed sixteen at a time, by doubling.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from ....core import dtypes
+from ....core.record import record
 from ....graph.graph import Literal
 from ...emit.code import LLValue, Type, lanes_of
 from ...emit.control import WORD, each
@@ -24,7 +24,7 @@ _EACH = {"logcumsumexp": 20.0, "cummax": 3.0, "cummin": 3.0}
 _LANES = 16
 
 
-@dataclass(frozen=True)
+@record
 class Running(NativeRoutine):
     """y[a, t, c] from y[a, t − 1, c] and x[a, t, c], or several of those; extremes with indices."""
 

@@ -5,12 +5,12 @@ place, so that sums have the same bits for any number of threads.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from ....core import dtypes
+from ....core.record import record
 from ....graph.graph import Literal
 from ...emit.code import Code, LLValue, lanes_of
 from ...emit.control import WORD, behind, each, when
@@ -61,7 +61,7 @@ def by_blocks(b: RoutineBody, row: int, do: Callable[[LLValue, LLValue, int], No
     each(code, b.begin, b.end, unit)
 
 
-@dataclass(frozen=True)
+@record
 class Scattered(Indexed):
     """Writes along the middle axis, a unit for each block of a row."""
 
@@ -74,7 +74,7 @@ class Scattered(Indexed):
         return self.lead * blocks(self.row)
 
 
-@dataclass(frozen=True)
+@record
 class SegmentSum(Scattered):
     """Zeros, and out[a, i[k], …] += x[a, k, …] for k in order; complex numbers are two floats."""
 
@@ -187,7 +187,7 @@ def _segment_sum(graph, views, e) -> NativeRoutine | str:
     return SegmentSum(a.dtype, c.dtype, lead, size, prod(c.shape), row)
 
 
-@dataclass(frozen=True)
+@record
 class IndexPut(Scattered):
     """out = x, then out[a, i[k], …] = v[a, k, …] for k in order; v may be one number."""
 
@@ -252,7 +252,7 @@ def _index_put(graph, views, e) -> NativeRoutine | str:
     )
 
 
-@dataclass(frozen=True)
+@record
 class LastWrites(NativeRoutine):
     """For each index of an axis of length n, whether none after it is the same."""
 

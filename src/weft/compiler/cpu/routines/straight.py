@@ -5,12 +5,12 @@ of the same depth are packed into the lanes of a vector.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ....core.op import TABLE
+from ....core.record import record
 from ....graph.graph import Equation, Graph, Literal
 from ...emit.arithmetic import fma
 from ...emit.code import Code, LLValue, lanes_of
@@ -31,7 +31,7 @@ _SHORT = frozenset(("divide", "sqrt", "reciprocal", "strong_quotient", "power_sc
 _LANES = 8
 
 
-@dataclass(frozen=True)
+@record
 class Straight(NativeRoutine):
     """A scalar program, and the layout of its operands in memory."""
 

@@ -5,10 +5,10 @@ Here some rows of the left matrix are kept in registers while rows of the right 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....core.record import record
 from ....graph.graph import Equation, Graph
 from ...emit.arithmetic import fma
 from ...emit.code import LLValue
@@ -25,7 +25,7 @@ _KEPT = 16  # numbers of the left matrix that are kept in registers
 PAGE = 4096  # bytes, by which processors compare addresses first
 
 
-@dataclass(frozen=True)
+@record
 class Thin(NativeRoutine):
     """c[i, j] = Σₖ a[i, k]·b[k, j]; the rows of b are contiguous."""
 

@@ -7,12 +7,12 @@ order. For an item the results are transposed, channels last, and the array is c
 padded with zeros where windows reach outside.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
 import numpy as np
 
+from ....core.record import record
 from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each
 from ...ir.routine import RoutineArray, array
@@ -37,7 +37,7 @@ MOST_TAPS = 144
 _RATE = {4: 60.0, 8: 30.0}
 
 
-@dataclass(frozen=True)
+@record
 class Weights(NativeRoutine):
     """made[part, g, c, tap, o] = Σ over its positions p of y[n, g, o, p] · x[n, g, c, p and tap].
 
@@ -105,7 +105,7 @@ class Weights(NativeRoutine):
         each(b.code, b.begin, b.end, _WeightsEmitter(b, self).unit)
 
 
-@dataclass(frozen=True)
+@record
 class _WeightItem:
     """Positions that are accumulated: how many, and the elements that the first one reads."""
 

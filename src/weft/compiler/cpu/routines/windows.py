@@ -1,10 +1,11 @@
 """Windows along axes: which elements of an array a result depends on."""
 
-from dataclasses import dataclass
 from math import gcd
 
+from ....core.record import record
 
-@dataclass(frozen=True)
+
+@record
 class Side:
     """One axis of a correlation.
 

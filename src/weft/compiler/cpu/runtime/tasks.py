@@ -1,9 +1,9 @@
 """Tasks: the steps of a schedule as native functions over units, and their records."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from ....core.record import record
 from ...ir.kernel import Kernel
 from ...ir.schedule import (
     Buffer,
@@ -34,7 +34,7 @@ class Pointer(NamedTuple):
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@record
 class Task:
     """A step's function, called as function(record, begin, end) for pieces of its units.
 

@@ -1,10 +1,11 @@
 """The names in a code object: globals, attributes, modules that it imports."""
 
-from dataclasses import dataclass
 from dis import Instruction, get_instructions, hasjabs, hasjrel, stack_effect
 from operator import attrgetter, methodcaller
 from types import CodeType
 from weakref import WeakKeyDictionary
+
+from ....core.record import record
 
 _GLOBALS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
 _ATTRIBUTES = frozenset(
@@ -18,7 +19,7 @@ _DYNAMIC = frozenset(("vars", "dir", "__dict__", "__getattribute__", "attrgetter
 DYNAMIC = (getattr, hasattr, vars, dir, attrgetter, methodcaller)  # under any name
 
 
-@dataclass(frozen=True)
+@record
 class Named:
     """The names in a code object.
 

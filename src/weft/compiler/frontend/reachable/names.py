@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ....core.record import Deferred
 from .bytecode import DYNAMIC, find_names
 from .frames import INSTALLED, LIBRARY, OWN, PACKAGE, USER, RanCode, owner, owner_of_code
 
@@ -205,7 +206,7 @@ class Names:
 @lru_cache(maxsize=None)  # Weft's own classes are never deleted
 def _methods(kind: type) -> list[tuple[CodeType, set[str]]]:
     """The code objects of a class of Weft, and the names in each."""
-    codes = [getattr(_function(f), "__code__", None) for f in kind.__dict__.values()]
+    codes = [getattr(_function(f), "__code__", None) for f in list(kind.__dict__.values())]
     return [(code, _all_names(code)) for code in codes if code is not None]
 
 
@@ -216,7 +217,8 @@ def _is_plain_holder(kind: type) -> bool:
 
 
 def _function(x) -> Any:
-    """The function behind a method, a property, a class method or a decorated one."""
+    """The function behind a method, a property, a class method, a decorated or deferred one."""
+    x = x.generate() if isinstance(x, Deferred) else x
     x = getattr(x, "fget", None) or getattr(x, "__func__", None) or x
     return getattr(x, "__wrapped__", x) if isinstance(x, FunctionType) else x
 
