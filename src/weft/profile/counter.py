@@ -18,6 +18,7 @@ from ..compiler.native.allocations import (
 from ..errors import ArgumentError
 
 _PRESSURE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+_PATIENCE = 100  # so often in a row room may be made without anything being freed
 _DEFAULT = "default_allocator"  # NumPy's own
 
 
@@ -55,6 +56,7 @@ class Counter:
         self._pressed: Callable[[int], bool] | None = None
         self._lock = RLock()
         self._asked = 0  # the thread that is making room
+        self._vain = 0  # how often in a row that freed nothing
         self._failure: BaseException | None = None
 
     # -- the block -------------------------------------------------------------------------------
@@ -177,8 +179,7 @@ class Counter:
 
         An allocation that would pass the limit fails: NumPy raises MemoryError. Before that,
         `on_pressure` is called, in the middle of whatever asks for memory: it may drop arrays, and
-        returns whether to try again. It is asked again as long as that
-        is not enough, so it must return False when nothing is left to drop. If it raises
+        returns whether to try again. It is asked again as long as it frees something. If it raises
         an exception, the allocation fails, and the exception is in `failure`.
 
         nbytes       the limit in bytes; None: no limit
@@ -226,7 +227,12 @@ class Counter:
             with self._lock:
                 try:
                     self._asked = get_ident()
-                    return int(bool(on_pressure(size)))
+                    live, limit = self.live, self._read(Record.LIMIT)
+                    wanted = bool(on_pressure(size))
+                    freed = self.live < live or self._read(Record.LIMIT) > limit
+                    # Another thread may have taken what was freed, but not again and again.
+                    self._vain = 0 if freed else self._vain + 1
+                    return int(wanted and self._vain < _PATIENCE)
                 except BaseException as failure:
                     self._failure = failure
                     return 0
