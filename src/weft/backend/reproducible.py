@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.backends import guard
+from ..core.backends import guard, unguard
 from ..core.op import Op
 from ..core.record import record
 from ..core.settings import current
@@ -111,7 +111,7 @@ def _set_algorithms(torch: ModuleType) -> None:
         guard(kind, _watch_kernel)
     _undo.append(partial(torch.set_num_threads, count))
     _undo.append(partial(torch.use_deterministic_algorithms, strict, warn_only=quiet))
-    _undo.extend([partial(guard, kind, None) for kind in kinds])
+    _undo.extend([partial(unguard, kind, _watch_kernel) for kind in kinds])
 
 
 def _watch_kernel(op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:

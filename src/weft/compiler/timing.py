@@ -1,9 +1,12 @@
-"""Measuring the stages of compiling, inside a `time_stages` block."""
+"""Measuring the stages of compiling, and the steps of programs that run."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import Lock
 from time import perf_counter
+from typing import Any, Protocol
+from weakref import WeakSet
 
 _times: ContextVar[dict[str, float] | None] = ContextVar("weft_stages", default=None)
 
@@ -26,3 +29,47 @@ def stage(name: str) -> Iterator[None]:
     yield
     if times is not None:
         times[name] = times.get(name, 0.0) + perf_counter() - began
+
+
+# -- the steps of programs that run ------------------------------------------------------------
+
+# to(schedule, segment, times): called after each native segment of a program, with nanoseconds of
+# `time.monotonic_ns` when its steps began, and when each ended.
+StepTimes = Callable[[Any, int, list[int]], None]
+
+
+class _Frame(Protocol):
+    """The memory of a call that is under way or may come."""
+
+    def report_times(self, to: StepTimes | None) -> None: ...
+
+
+_frames: WeakSet[_Frame] = WeakSet()
+_observers: list[StepTimes] = []
+_lock = Lock()
+
+
+def watch_frame(frame: _Frame) -> None:
+    """Enter a new frame, whose steps are timed while anyone asks for that."""
+    with _lock:
+        _frames.add(frame)
+        if _observers:
+            frame.report_times(_tell)
+
+
+def time_steps(to: StepTimes, on: bool) -> None:
+    """Have the steps of all programs timed from now on, or (`on` False) no longer.
+
+    Programs that nobody times run as if this did not exist: what changes is in the frames.
+    """
+    with _lock:
+        before = bool(_observers)
+        _observers.append(to) if on else _observers.remove(to)
+        if before != bool(_observers):
+            for frame in _frames:
+                frame.report_times(_tell if _observers else None)
+
+
+def _tell(schedule: Any, segment: int, times: list[int]) -> None:
+    for to in tuple(_observers):
+        to(schedule, segment, times)

@@ -33,8 +33,8 @@ BACKENDS = Backends()
 # A computation on raw arrays, then static parameters.
 Kernel: TypeAlias = Callable[..., Any]
 Guard: TypeAlias = Callable[[Op, Kernel], Kernel]
-# The wrapper that an array type's kernels are bound through.
-GUARDS: dict[type, Guard] = {}
+# The wrappers that an array type's kernels are bound through; None: those of every type.
+GUARDS: dict[type | None, list[Guard]] = {}
 
 
 class Kernels(dict[Any, Kernel]):
@@ -47,12 +47,13 @@ class Kernels(dict[Any, Kernel]):
         xp = BACKENDS[cls]
         compute = self.op.compute
         kernel = getattr(xp, self.op.name) if compute is None else partial(compute, xp)
-        guarded = GUARDS.get(cls)
-        self[cls] = kernel = kernel if guarded is None else guarded(self.op, kernel)
+        for bound in (*GUARDS.get(cls, ()), *GUARDS.get(None, ())):
+            kernel = bound(self.op, kernel)
+        self[cls] = kernel
         return kernel
 
 
-_MADE: dict[int, ref[Kernels]] = {}  # every live one, so that `guard` can clear their caches
+_MADE: dict[int, ref[Kernels]] = {}  # every live one, so that their caches can be cleared
 
 
 def _kernels_of(op: Op) -> Kernels:
@@ -64,13 +65,24 @@ def _kernels_of(op: Op) -> Kernels:
 KERNELS: dict[Op, Kernels] = ByRow(_kernels_of)
 
 
-def guard(cls: type, bound: Guard | None) -> None:
-    """Bind an array type's kernels through the wrapper `bound` from now on; None: unwrapped."""
-    if bound is None:
-        GUARDS.pop(cls, None)
-    else:
-        GUARDS[cls] = bound
+def guard(cls: type | None, bound: Guard) -> None:
+    """Bind an array type's kernels through the wrapper `bound` from now on, and None: all types'.
+
+    The wrapper of one that is called later is outside.
+    """
+    GUARDS.setdefault(cls, []).append(bound)
+    _bind_again(cls)
+
+
+def unguard(cls: type | None, bound: Guard) -> None:
+    """Bind kernels without a wrapper that `guard` was called with."""
+    GUARDS[cls].remove(bound)
+    _bind_again(cls)
+
+
+def _bind_again(cls: type | None) -> None:
     for weak in list(_MADE.values()):
         kernels = weak()
         if kernels is not None:
-            kernels.pop(cls, None)
+            for kind in BACKENDS.copy() if cls is None else (cls,):
+                kernels.pop(kind, None)

@@ -33,6 +33,21 @@ def _attention(out: Any, q: Any, k: Any, v: Any, *rest) -> int:
     return 2 * pairs * (q.shape[-1] + v.shape[-1])
 
 
+def _linear_gradient(dx: Any, g: Any, x: Any, w: Any) -> int:
+    return prod(g.shape) * (4 * x.shape[-1] + 1)
+
+
+def _convolution_weight(w: Any, x: Any, y: Any) -> int:
+    return 2 * prod(y.shape) * prod(w.shape[1:])
+
+
+def _attention_gradient(
+    dq: Any, g: Any, h: Any, out: Any, lse: Any, q: Any, k: Any, v: Any, *rest
+) -> int:
+    pairs = prod(dq.shape[:-1]) * k.shape[-2]
+    return 2 * pairs * (3 * q.shape[-1] + 2 * v.shape[-1])
+
+
 _CONTRACTIONS: dict[str, Callable[..., int]] = {
     "matmul": _matmul,
     "linear": _linear,
@@ -40,6 +55,9 @@ _CONTRACTIONS: dict[str, Callable[..., int]] = {
     "convolution_biased": _convolution_biased,
     "convolution_transposed": _convolution_transposed,
     "attention": _attention,
+    "linear_gradient": _linear_gradient,
+    "convolution_weight": _convolution_weight,
+    "attention_gradient": _attention_gradient,
 }
 
 

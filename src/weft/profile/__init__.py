@@ -11,7 +11,10 @@ from .benchmark import BenchmarkConfig, BenchmarkResult, PerformanceBenchmark
 from .census import Census, LiveArray, census
 from .counter import Counter
 from .leaks import Leak, LeakReport
+from .events import OpEvent
 from .memory import GradientMemoryProfiler, MemoryCheckpoint
+from .ops import OpProfiler, OpRow, OpTable
+from .peaks import Peaks, peaks
 
 __all__ = [
     "BenchmarkConfig",
@@ -23,8 +26,14 @@ __all__ = [
     "LeakReport",
     "LiveArray",
     "MemoryCheckpoint",
+    "OpEvent",
+    "OpProfiler",
+    "OpRow",
+    "OpTable",
+    "Peaks",
     "PerformanceBenchmark",
     "census",
+    "peaks",
 ]
 
 

@@ -248,6 +248,18 @@ class Counter:
             self._words[Record.PRESSURE] = 0
 
 
+def sampler(counter: Counter) -> Callable[[], tuple[int, int]]:
+    """A function: the live bytes, and the most since it was called last. It is quick."""
+    words, live, peak = counter._words, int(Record.LIVE), int(Record.PEAK)
+
+    def sample() -> tuple[int, int]:
+        most = words[peak]
+        now = words[peak] = words[live]
+        return now, max(most, now)
+
+    return sample
+
+
 def note_origins(counter: Counter, function: int, smallest: int) -> None:
     """Call a native function of an allocation's bytes for each of at least `smallest`.
 

@@ -1,6 +1,5 @@
 """The memory profiler: live bytes at named points of a program, by line, and leaks."""
 
-import ctypes
 from collections import Counter as Sums
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from ..transform.modes.reverse import BEFORE_SWEEP
 from . import gpu
 from .counter import Counter, note_origins
 from .leaks import LeakReport, find_leaks
-from .origins import CALLBACK, SMALLEST, Place, live_by_place
+from .origins import ADDRESS, SMALLEST, Place, live_by_place
 
 _MIB = 2**20
 
@@ -107,7 +106,7 @@ class GradientMemoryProfiler:
         if self.is_profiling:
             raise ArgumentError("start_profiling: it is profiling already; stop_profiling() first")
         self._counter = Counter().start()
-        note_origins(self._counter, ctypes.cast(CALLBACK, ctypes.c_void_p).value or 0, SMALLEST)
+        note_origins(self._counter, ADDRESS, SMALLEST)
         self._began, self._start = perf_counter(), -next(ids)
         self._ticks, self._timeline, self._before = [], [], live_by_place()
         BEFORE_SWEEP.append(self._tick)

@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType
@@ -101,6 +102,7 @@ def _new_place(code: CodeType, lasti: int, back: bool, frame: FrameType | None) 
 
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(_note)
+ADDRESS: int = ctypes.cast(CALLBACK, ctypes.c_void_p).value or 0
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,19 @@ def origin_of(array: Any) -> Origin | None:
     return Origin(_places[word & _MASK], word >> ORIGIN_BITS) if word else None
 
 
-def live_by_place() -> dict[Place, int]:
-    """The live bytes of arrays by where they were made, of those of `SMALLEST` bytes and more."""
+def place_count() -> int:
+    """How many numbers of places there are; 0 is one of them."""
+    return len(_places)
+
+
+def live_by_place(held: Sequence[int] | None = None) -> dict[Place, int]:
+    """The live bytes of arrays by where they were made, of those of `SMALLEST` bytes and more.
+
+    held  bytes by number, as they were at some time; None: now
+    """
     found: dict[Place, int] = {}
-    held = origin_bytes()
-    for i, place in enumerate(_places):
-        if i and held[i]:
-            found[place] = found.get(place, 0) + held[i]
+    held = origin_bytes() if held is None else held
+    for place, n in zip(_places[1:], held[1 : len(_places)], strict=False):
+        if n:
+            found[place] = found.get(place, 0) + n
     return found

@@ -193,7 +193,7 @@ def kind_of(step: ScheduleStep) -> str:
 def _list_steps(run: Executable, verbose: bool) -> Iterator[str]:
     steps = run.schedule.steps
     shown = steps if verbose else steps[:MOST]
-    table = [(str(k), kind_of(s), sizes_of(s), _lines_of(s), _what(s)) for k, s in enumerate(shown)]
+    table = [(str(k), kind_of(s), sizes_of(s), _lines_of(s), what_of(s)) for k, s in enumerate(shown)]
     wide = [max([len(row[c]) for row in table], default=0) for c in range(4)]
     for row in table:
         cells = [f"{cell:{w}}" for cell, w in zip(row, wide, strict=False)]
@@ -218,7 +218,7 @@ def sizes_of(step: ScheduleStep) -> str:
     return ""
 
 
-def _what(step: ScheduleStep) -> str:
+def what_of(step: ScheduleStep) -> str:
     """What a step computes, in one line."""
     if isinstance(step, KernelStep):
         rows = [f"fold {s.kind}" if isinstance(s, FoldStep) else s.row for s in step.kernel.steps]
@@ -233,7 +233,7 @@ def _what(step: ScheduleStep) -> str:
         flags = [n for n, on in (("aᵀ", step.transpose_a), ("bᵀ", step.transpose_b)) if on]
         return ", ".join([*flags, *(["added to c"] if step.beta else [])])
     if isinstance(step, TiledStep):
-        parts = [part for part in (_what(step.product), f"then {_what(step.then)}") if part]
+        parts = [part for part in (what_of(step.product), f"then {what_of(step.then)}") if part]
         return shorten(", ".join(parts), 76)
     return ""
 

@@ -57,7 +57,8 @@ class Frame(IntEnum):
     WATCH = 14  # the words of `watch`
     LOOKS = 15  # whether signals are polled meanwhile
     FINISHED = 16  # where to record that all tasks are done
-    SIZE = 17
+    TIMES = 17  # 0, or where to record when the tasks begin, and when each ends
+    SIZE = 18
 
 
 class ArgumentCheck(IntEnum):
@@ -247,26 +248,39 @@ def _bind(frame: LLValue, arguments: LLValue) -> None:
 
 def _write_run(module: LLModule) -> str:
     """run(frame): the tasks, with BLAS limited to one thread if there are products."""
-    hold, drop, tasks = _write_hold(module), _write_drop(module), _write_tasks(module)
+    hold, drop = _write_hold(module), _write_drop(module)
+    tasks, timed = _write_tasks(module), _write_tasks(module, timed=True)
     code = module.function("i64", [POINTER])
     (frame,) = code.parameters
     quiet = pointer(frame, Frame.QUIET)
     loud = word(frame, Frame.QUIET).compare("ne", 0)
-    when(loud, lambda: invoke(code, hold, "void", [quiet]))
-    verdict = invoke(code, tasks, "i64", [frame])
-    when(loud, lambda: invoke(code, drop, "void", [quiet]))
-    leave(code, verdict)
+    # Python may change it while this runs without the GIL: it is read once.
+    times = pointer(frame, Frame.TIMES)
+
+    def go(function: str, *given: LLValue) -> None:
+        when(loud, lambda: invoke(code, hold, "void", [quiet]))
+        verdict = invoke(code, function, "i64", [frame, *given])
+        when(loud, lambda: invoke(code, drop, "void", [quiet]))
+        leave(code, verdict)
+
+    when(times.compare("ne", nothing(code)), lambda: go(timed, times), rarely=True)
+    go(tasks)
     return code.name
 
 
-def _write_tasks(module: LLModule) -> str:
+def _write_tasks(module: LLModule, timed: bool = False) -> str:
     """tasks(frame): run in order; 0, or −2 − i if it stops at task i.
 
-    That is a guard whose flag is false, or the task after which a signal handler raised.
+    That is a guard whose flag is false, or the task after which a signal handler raised. Timed,
+    it is tasks(frame, times).
     """
-    code = module.function("i64", [POINTER])
-    (frame,) = code.parameters
+    code = module.function("i64", [POINTER, POINTER] if timed else [POINTER])
+    frame, *times = code.parameters
     pool, tasks = pointer(frame, Frame.POOL), pointer(frame, Frame.CODE)
+
+    def note(i: LLValue | int) -> None:
+        for place in times:
+            put(invoke(code, "weft_now", "i64", []), place, i)
 
     def one(i: LLValue) -> None:
         task = address(tasks, i * StepTask.SIZE.value)
@@ -288,6 +302,7 @@ def _write_tasks(module: LLModule) -> str:
         invoke(code, "weft_share", "i64", [pool, function, arrays, count, chunk, watch])
         code.go(after)
         code.start(after)
+        note(i + 1)
         when(word(task, StepTask.LOOK).compare("ne", 0), lambda: look(i, task), rarely=True)
 
     def look(i: LLValue, task: LLValue) -> None:
@@ -299,6 +314,7 @@ def _write_tasks(module: LLModule) -> str:
 
         when(invoke(code, "weft_look", "i64", [watch]).compare("ne", 0), stop, rarely=True)
 
+    note(0)
     each(code, 0, word(frame, Frame.STEPS), one)
     leave(code, code.constant(WORD, 0))
     return code.name

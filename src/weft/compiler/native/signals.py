@@ -56,8 +56,8 @@ def write_signals(module: LLModule, clock: int) -> None:
 
 
 def _write_now(module: LLModule, clock: int) -> str:
-    """Emit now(): nanoseconds of a monotonic clock."""
-    code = module.function("i64", [])
+    """Emit weft_now(): nanoseconds of a monotonic clock."""
+    code = module.function("i64", [], "weft_now")
     time = code.local(WORD, 2)
     invoke(code, "clock_gettime", "i32", [code.constant(HALF_WORD, clock), time])
     leave(code, word(time, 0) * 1_000_000_000 + word(time, 1))

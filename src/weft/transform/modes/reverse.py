@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container
 from heapq import heappop, heappush, heappushpop
-from typing import Any
+from typing import Any, Protocol
 
 from ... import errors
 from ...core import versions
@@ -76,6 +76,19 @@ MASKED_PULLS: ByRow[rules.Pull] = ByRow(_masked_pull_for)
 BEFORE_SWEEP: list[Callable[[], None]] = []
 
 
+class SweepObserver(Protocol):
+    """Who is told of the nodes of every sweep: how profilers measure them."""
+
+    def begin_sweep(self) -> None: ...
+    def begin_node(self, node: Node, g: Any) -> None:
+        """The sweep goes on to a node, with its cotangent."""
+
+    def end_sweep(self) -> None: ...
+
+
+OBSERVERS: list[SweepObserver] = []
+
+
 def sweep(
     seeds: dict[Vertex, Array],
     *,
@@ -99,10 +112,25 @@ def sweep(
         return {}
     for note in BEFORE_SWEEP:
         note()
-    if not limited.alive:
-        return _sweep(seeds, record, retain, useful, goals, on_node, beyond)
+    asked = record, retain, useful, goals, on_node, beyond
+    if OBSERVERS:
+        return _observed(seeds, asked, tuple(OBSERVERS))
+    return _limited(seeds, asked) if limited.alive else _sweep(seeds, *asked)
+
+
+def _limited(seeds, asked) -> dict[Any, Array]:
     with limited.around_sweep(seeds):
-        return _sweep(seeds, record, retain, useful, goals, on_node, beyond)
+        return _sweep(seeds, *asked)
+
+
+def _observed(seeds, asked, observers: tuple[SweepObserver, ...]) -> dict[Any, Array]:
+    for observer in observers:
+        observer.begin_sweep()
+    try:
+        return _limited(seeds, asked) if limited.alive else _sweep(seeds, *asked)
+    finally:
+        for observer in reversed(observers):
+            observer.end_sweep()
 
 
 def _sweep(seeds, record: bool, retain: bool, useful, goals, on_node, beyond) -> dict[Any, Array]:
@@ -117,7 +145,7 @@ def _sweep(seeds, record: bool, retain: bool, useful, goals, on_node, beyond) ->
 def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dict:  # noqa: C901
     """The loop: newest node first, so that each node comes after all nodes that used its value."""
     anomaly = current.get().anomaly
-    plain = not (record or anomaly or goals or useful is not None)
+    plain = not (record or anomaly or goals or useful is not None or OBSERVERS)
     asked = record, useful, goals, on_node, beyond, anomaly
     reached: dict = {}
     owned: set = set()  # nodes whose cotangent is in memory that the sweep may write to
@@ -192,6 +220,8 @@ def _pull(node: Node, g, open, reached, record, useful, goals, on_node, beyond, 
 
     open  the mask of where g may differ from zero
     """
+    for observer in OBSERVERS:
+        observer.begin_node(node, g)
     if node.extra is not None and on_node is not None:
         had, g = g, on_node(node, g)
         open = open if g is had else None  # a hook's result is not masked

@@ -11,6 +11,7 @@ from ...native.builtin import builtin
 from ...native.entry import Binding, Frame
 from ...native.signals import WatchWords
 from ...native.words import WordArray, address, allocate_aligned, words
+from ...timing import StepTimes, watch_frame
 from .. import blas
 from ..costs import SHARED
 from ..routines.routine import as_native_routine
@@ -106,7 +107,36 @@ class FrameMemory:
         parts = [self._segment(tasks) for tasks in segments]
         parts[-1][Frame.FINISHED] = address(self.watch) + 8 * WatchWords.FINISHED
         self._bind(parts[0], signature)
-        self.first, *self.others = (builtin(part) for part in parts)
+        self._parts, self._native = parts, [builtin(part) for part in parts]
+        self._times: list[WordArray] = []
+        self.first, *self.others = self._native
+        watch_frame(self)
+
+    def report_times(self, to: StepTimes | None) -> None:
+        """Call to(schedule, segment, times) after each segment that ran to its end; None: not.
+
+        times  nanoseconds of a monotonic clock when its tasks began, and when each ended
+        """
+        if not self._times:  # they stay: native code may be writing there
+            self._times = [words(int(part[Frame.STEPS]) + 1) for part in self._parts]
+        functions = self._native
+        for part, times in zip(self._parts, self._times, strict=True):
+            part[Frame.TIMES] = 0 if to is None else address(times)
+        if to is not None:
+            functions = [self._reporting(to, k, run) for k, run in enumerate(self._native)]
+        self.first, *self.others = functions
+
+    def _reporting(self, to: StepTimes, k: int, run: Callable[..., int]) -> Callable[..., int]:
+        times = self._times[k]
+
+        def report(*values: np.ndarray) -> int:
+            times[:] = 0
+            verdict = run(*values)
+            if not verdict and times[0]:
+                to(self.schedule, k, times.tolist())
+            return verdict
+
+        return report
 
     # -- addresses -------------------------------------------------------------------------------
 
