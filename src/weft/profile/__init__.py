@@ -10,11 +10,12 @@
 from .benchmark import BenchmarkConfig, BenchmarkResult, PerformanceBenchmark
 from .census import Census, LiveArray, census
 from .counter import Counter
-from .leaks import Leak, LeakReport
 from .events import OpEvent
+from .leaks import Leak, LeakReport
 from .memory import GradientMemoryProfiler, MemoryCheckpoint
 from .ops import OpProfiler, OpRow, OpTable
 from .peaks import Peaks, peaks
+from .report import report
 
 __all__ = [
     "BenchmarkConfig",
@@ -34,6 +35,7 @@ __all__ = [
     "PerformanceBenchmark",
     "census",
     "peaks",
+    "report",
 ]
 
 

@@ -28,7 +28,8 @@ class OpEvent:
     dtype         that it computes in; "" if it is not known
     flops         floating-point operations; None: not known
     nbytes        bytes that it reads and writes; None: not known
-    live          bytes that are live at its end, and `peak` the most since the event before
+    live          bytes that are live at its end, and `peak` the most since the event before; 0 of
+                  the steps of a compiled function, whose memory is there before it runs
 
     >>> import weft as wf
     >>> x = wf.ones((100, 200))
@@ -74,7 +75,7 @@ class Events:
         self._began = began
         self._cuda = cuda
         self._known: dict[Any, Work] = {}
-        self._steps: dict[int, tuple[list[ScheduleStep], list[Work]]] = {}
+        self._steps: dict[tuple[int, int], tuple[list[ScheduleStep], list[Work]]] = {}
         self._lines: dict[Any, str] = {}
         self._names: dict[tuple[str, int], str] = {}
         # Of each thread, the spans that have ended and wait for the one around them: spans are
@@ -133,15 +134,12 @@ class Events:
             place = step.origin if isinstance(step, GuardStep | LibraryStep) else None
             origins = () if place else getattr(step, "origins", ())
             place = place or (origins[0] if origins else span.place)
-            yield from self._event(
-                span._replace(kind="step", start=start, stop=stop, place=place), work
-            )
+            inside = span._replace(kind="step", start=start, stop=stop, place=place, live=0, peak=0)
+            yield from self._event(inside, work)
         yield from self._event(span, Work("compiled program"))
 
-    def _segment(
-        self, schedule: Schedule, segment: int
-    ) -> tuple[list[ScheduleStep], list[Work]]:  # fmt: skip
-        key = id(schedule) * 1024 + segment  # the spans keep the schedule alive
+    def _segment(self, schedule: Schedule, segment: int) -> tuple[list[ScheduleStep], list[Work]]:
+        key = id(schedule), segment  # the spans keep the schedule alive
         if key not in self._steps:
             steps = segment_of(schedule, segment)
             self._steps[key] = steps, [step_work(schedule, s) for s in steps]

@@ -1,18 +1,19 @@
 """The profiler of operations: how long each takes, with its flops, bytes and roofline."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from types import TracebackType
 
 from ..errors import ArgumentError
 from . import gpu
+from .census import census
 from .counter import Counter, note_origins, sampler
 from .events import Events, OpEvent
 from .origins import ADDRESS, SMALLEST, Place, live_by_place
+from .page import Measured, StrategyCost, write_page
 from .peaks import Peaks, least_seconds, peaks
 from .recorder import Recorder, now
-from .page import write_report
 from .trace import write_trace
 from .work import Work
 
@@ -88,8 +89,8 @@ class OpTable:
     >>> with wf.profile.OpProfiler() as profiler:
     ...     y = wf.tanh(wf.ones((1000, 1000)))
     >>> print(profiler.table())
-                    calls   total ms    self ms   share     Mflop        MB  GFLOP/s     GB/s  roofline
-    tanh                1 ...
+               calls   total ms    self ms   share     Mflop        MB  GFLOP/s     GB/s  roofline
+    tanh           1 ...
     """
 
     rows: tuple[OpRow, ...]
@@ -194,6 +195,7 @@ class OpProfiler:
         self._recorder: Recorder | None = None
         self._began = self._ended = 0
         self._before: dict[Place, int] = {}
+        self._held: dict[str, int] = {}
         self._events: tuple[OpEvent, ...] | None = None
 
     # -- the block -------------------------------------------------------------------------------
@@ -212,6 +214,7 @@ class OpProfiler:
             raise ArgumentError("OpProfiler.start: it is measuring already; stop() it first")
         sample = None
         if self._memory:
+            self._held = census().by_role
             self._counter = Counter().start()
             note_origins(self._counter, ADDRESS, SMALLEST)
             self._before, sample = live_by_place(), sampler(self._counter)
@@ -284,7 +287,7 @@ class OpProfiler:
     def peak_event(self) -> OpEvent | None:
         """The event in which, or before which, the most bytes were live."""
         fullest = self._finished("peak_event").fullest
-        return None if fullest is None else max(self.events, key=lambda e: e.peak)
+        return max(self.events, key=lambda e: e.peak) if fullest else None
 
     @property
     def peak_contents(self) -> dict[str, int]:
@@ -352,4 +355,16 @@ class OpProfiler:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     profiler.save_report(f"{folder}/report.html")
         """
-        write_report(self, path, title)
+        self._write_report(path, title)
+
+    def _write_report(
+        self, path: str | PathLike[str], title: str, strategies: Sequence[StrategyCost] = ()
+    ) -> None:
+        tables = [("Operations", self.table()), ("Lines", self.table("line"))]
+        write_page(
+            Measured(
+                *(title, self.seconds, self.events, tables),
+                *(self.peak_bytes, self.peak_contents, self._held, strategies),
+            ),
+            path,
+        )

@@ -135,8 +135,8 @@ def live_by_place(held: Sequence[int] | None = None) -> dict[Place, int]:
     held  bytes by number, as they were at some time; None: now
     """
     found: dict[Place, int] = {}
-    held = origin_bytes() if held is None else held
-    for place, n in zip(_places[1:], held[1 : len(_places)], strict=False):
+    counts: Sequence[int] = origin_bytes() if held is None else held
+    for place, n in zip(_places[1:], counts[1 : len(_places)], strict=False):
         if n:
             found[place] = found.get(place, 0) + n
     return found

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from time import perf_counter
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from .work import Work, dtype_name
 
 # The side of the matrices that are multiplied, the bytes that are copied, the runs of each.
-_SIDE, _COPIED, _RUNS = 768, 1 << 26, 5
+_SIDE, _COPIED, _RUNS = 1024, 1 << 26, 8
 _SIDE_ON_GPU, _COPIED_ON_GPU = 4096, 1 << 29
 
 
@@ -79,7 +80,7 @@ def _on_cpu() -> Peaks:
 
 
 def _on_gpu(device: str) -> Peaks:
-    import torch
+    torch = import_module("torch")
 
     def wait() -> None:
         torch.cuda.synchronize(device)

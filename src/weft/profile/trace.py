@@ -1,4 +1,4 @@
-"""Traces in Chrome's format, which Perfetto opens: events by thread, and the curve of live bytes."""
+"""Traces in Chrome's format, which Perfetto opens: events by thread, and live bytes over time."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,6 +9,11 @@ from typing import Any
 from .events import OpEvent
 
 _PROCESS = 1
+
+
+def by_begin(e: OpEvent) -> tuple[int, int]:
+    """A key that sorts events by their begin in nanoseconds, one around others before them."""
+    return round(1e9 * e.start), -round(1e9 * e.seconds)
 
 
 def write_trace(events: Sequence[OpEvent], path: str | PathLike[str]) -> None:
@@ -25,14 +30,10 @@ def trace_of(events: Sequence[OpEvent]) -> dict[str, Any]:
             {"ph": "M", "pid": _PROCESS, "name": "process_name", "args": {"name": "weft"}},
             *_names(tracks),
             # The one around others first, where two begin at the same moment.
-            *[_complete(e, tracks[e.thread]) for e in sorted(events, key=_order)],
+            *[_complete(e, tracks[e.thread]) for e in sorted(events, key=by_begin)],
             *_memory(events),
         ],
     }
-
-
-def _order(e: OpEvent) -> tuple[float, float]:
-    return e.start, -e.seconds
 
 
 def _names(tracks: dict[str, int]) -> Iterator[dict[str, Any]]:
@@ -42,15 +43,20 @@ def _names(tracks: dict[str, int]) -> Iterator[dict[str, Any]]:
         yield {**where, "name": "thread_sort_index", "args": {"sort_index": k}}
 
 
+def _microseconds(seconds: float) -> float:
+    """Whole nanoseconds, so that what ends where another begins does so exactly."""
+    return round(1e6 * seconds, 3)
+
+
 def _complete(e: OpEvent, track: int) -> dict[str, Any]:
-    args = {"line": e.line, "self_us": 1e6 * e.self_seconds}
+    args: dict[str, Any] = {"line": e.line, "self_us": _microseconds(e.self_seconds)}
     given = {"sizes": e.sizes, "dtype": e.dtype, "flops": e.flops, "bytes": e.nbytes}
     args |= {name: value for name, value in given.items() if value not in ("", None)}
     if e.flops and e.seconds:
         args["gflops_per_second"] = e.flops / e.seconds / 1e9
     return {
         **{"ph": "X", "pid": _PROCESS, "tid": track, "name": e.name, "cat": e.kind},
-        **{"ts": 1e6 * e.start, "dur": 1e6 * e.seconds, "args": args},
+        **{"ts": _microseconds(e.start), "dur": _microseconds(e.seconds), "args": args},
     }
 
 
@@ -70,6 +76,6 @@ def curve_of(events: Sequence[OpEvent]) -> list[tuple[float, int]]:
 def _memory(events: Sequence[OpEvent]) -> Iterator[dict[str, Any]]:
     for at, live in curve_of(events):
         yield {
-            **{"ph": "C", "pid": _PROCESS, "name": "live bytes", "ts": 1e6 * at},
+            **{"ph": "C", "pid": _PROCESS, "name": "live bytes", "ts": _microseconds(at)},
             "args": {"bytes": live},
         }

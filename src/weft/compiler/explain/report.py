@@ -193,7 +193,9 @@ def kind_of(step: ScheduleStep) -> str:
 def _list_steps(run: Executable, verbose: bool) -> Iterator[str]:
     steps = run.schedule.steps
     shown = steps if verbose else steps[:MOST]
-    table = [(str(k), kind_of(s), sizes_of(s), _lines_of(s), what_of(s)) for k, s in enumerate(shown)]
+    table = [
+        (str(k), kind_of(s), sizes_of(s), _lines_of(s), what_of(s)) for k, s in enumerate(shown)
+    ]
     wide = [max([len(row[c]) for row in table], default=0) for c in range(4)]
     for row in table:
         cells = [f"{cell:{w}}" for cell, w in zip(row, wide, strict=False)]
