@@ -371,7 +371,7 @@ def test_compiled_products_have_the_flops_of_eager_ones(seed):
 def test_bytes_of_views_and_picked_elements():
     x = wf.ones((1000, 64))
     with OpProfiler() as profiler:
-        x.mT
+        assert x.mT.shape == (64, 1000)
         x.reshape(64, 1000)
         x[wf.tensor([1, 2, 3])]
         wf.exp(x)
