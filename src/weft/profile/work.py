@@ -128,6 +128,8 @@ def _step_flops(step: ScheduleStep) -> int | None:
         return step.product.flops + _kernel_flops(step.then)
     if isinstance(step, KernelStep):
         return _kernel_flops(step)
+    if isinstance(step, NativeStep):
+        return step.routine.flops
     return 0 if isinstance(step, GuardStep) else None
 
 

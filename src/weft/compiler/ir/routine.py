@@ -66,6 +66,11 @@ class Routine(ABC):
         """Whether its running time depends on values, and may be unbounded."""
         return False
 
+    @property
+    def flops(self) -> int | None:
+        """Multiplications and additions, for profiles; None: not counted."""
+        return None
+
     def describe(self) -> list[str]:
         """What it does, a title and lines about what is inside; empty: its fields say that."""
         return []

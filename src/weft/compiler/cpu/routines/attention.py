@@ -100,6 +100,10 @@ class Attention(NativeRoutine):
     def cost(self) -> float:
         return self.it.cost(2.0)
 
+    @property
+    def flops(self) -> int:
+        return self.it.flops(1, 1)
+
     def body(self, b: RoutineBody) -> None:
         _ForwardEmitter(self, b).write()
 

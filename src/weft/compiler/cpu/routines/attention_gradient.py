@@ -112,6 +112,10 @@ class AttentionGradient(NativeRoutine):
     def cost(self) -> float:
         return self.it.cost(5.0)
 
+    @property
+    def flops(self) -> int:
+        return self.it.flops(3, 2)
+
     def body(self, b: RoutineBody) -> None:
         _BackwardEmitter(self, b).write()
 

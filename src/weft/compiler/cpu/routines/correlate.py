@@ -77,9 +77,12 @@ class Correlation(NativeRoutine):
 
     @property
     def cost(self) -> float:
+        return self.flops / _RATE[self.dtype.itemsize]
+
+    @property
+    def flops(self) -> int:
         terms = sum(prod(s.count * max(s.taps, 1) for s in part) for part in self.parts)
-        products = self.images * self.groups * self.outs * self.ins * terms
-        return 2 * products / _RATE[self.dtype.itemsize]
+        return 2 * self.images * self.groups * self.outs * self.ins * terms
 
     def blocks(self, part: Part) -> Blocks:
         """What is in registers at once."""

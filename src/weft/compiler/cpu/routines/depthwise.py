@@ -65,8 +65,11 @@ class ChannelWeights(NativeRoutine):
 
     @property
     def cost(self) -> float:
-        terms = prod(s.count * s.taps for s in self.sides)
-        return 2 * self.images * self.channels * terms / _RATE[self.dtype.itemsize]
+        return self.flops / _RATE[self.dtype.itemsize]
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.images * self.channels * prod(s.count * s.taps for s in self.sides)
 
     @property
     def lanes(self) -> int:

@@ -52,6 +52,11 @@ class Heads:
         all_of_them = self.batch * self.heads * self.queries * self.keys
         return 0.6 * all_of_them if self.causal else all_of_them
 
+    def flops(self, widths: int, depths: int) -> int:
+        """Those of so many products with queries and keys, and with values; the mask is ignored."""
+        pairs = self.batch * self.heads * self.queries * self.keys
+        return 2 * pairs * (widths * self.width + depths * self.depth)
+
     def cost(self, products: float) -> float:
         """Nanoseconds of one core, for `products` of all widths and the weights."""
         flops = self.pairs * (self.width + self.depth) * products

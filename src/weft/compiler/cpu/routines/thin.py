@@ -60,6 +60,10 @@ class Thin(NativeRoutine):
         each_ = (_WRITTEN + _MULTIPLIED * self.k) * self.dtype.itemsize / 8
         return self.m * self.n * each_
 
+    @property
+    def flops(self) -> int:
+        return 2 * self.m * self.n * self.k
+
     def body(self, b: RoutineBody) -> None:
         code, lanes = b.code, 64 // self.dtype.itemsize
         a, right, c = b.arrays

@@ -101,6 +101,11 @@ class Weights(NativeRoutine):
         products = self.images * self.groups * self.padded * self.ins * terms
         return 2 * products / _RATE[self.dtype.itemsize]
 
+    @property
+    def flops(self) -> int:
+        terms = prod(s.taps * s.count for s in self.sides)
+        return 2 * self.images * self.groups * self.outs * self.ins * terms
+
     def body(self, b: RoutineBody) -> None:
         each(b.code, b.begin, b.end, _WeightsEmitter(b, self).unit)
 
