@@ -420,3 +420,77 @@ def test_the_roofline_of_given_peaks():
     with pytest.raises(KeyError, match="there is 'matmul'"):
         table["sin"]
     assert "outside of operations" in str(table)
+
+
+# -- the GPU ---------------------------------------------------------------------------------
+
+
+class _Event:
+    """PyTorch's event, of a GPU that does work 100 times as slowly as it gets it."""
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        _Cuda.clock += 1
+        self.at = _Cuda.clock
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, other):
+        return 100.0 * (other.at - self.at)  # in milliseconds
+
+
+class _Cuda:
+    clock = 0
+    Event = _Event
+
+    @staticmethod
+    def current_device():
+        return 1
+
+    @staticmethod
+    def synchronize(device=None):
+        pass
+
+
+def test_times_on_a_gpu_are_those_between_its_events(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from weft.profile.clock import CudaClock
+    from weft.profile.recorder import Recorder, now
+
+    _Cuda.clock = 0
+
+    def mark(self, x):
+        """As if PyTorch's arrays on the CPU were on a GPU."""
+        x = x[0] if x.__class__ in (list, tuple) else x
+        if not isinstance(x, torch.Tensor):
+            return None
+        if self.cuda is None:
+            self.cuda = CudaClock(now)
+            self.cuda._cuda = _Cuda
+        return self.cuda.mark()
+
+    monkeypatch.setattr(Recorder, "_mark", mark)
+    x = wf.tensor(torch.ones(4, 4), requires_grad=True)
+    with OpProfiler(peaks=wf.profile.Peaks({"float32": 1e9}, 1e9)) as profiler:
+        loss = wf.tanh(x @ x).sum()
+        loss.backward()
+    events = profiler.events
+    device = [e for e in events if e.thread == "cuda:1"]
+    launches = [e for e in events if e.kind == "launch"]
+    assert len(device) == len(launches) > 0 and len(device) + len(launches) == len(events)
+    forward = [e for e in device if not e.back]
+    assert [e.name for e in forward] == ["matmul", "tanh", "sum"]
+    # Each has an event before it and one after it: 0.1 s of this GPU, and 0.1 s to the next.
+    assert all(e.seconds == pytest.approx(0.1) for e in forward)
+    starts = [e.start for e in forward]
+    assert np.allclose(np.diff(starts), 0.2)
+    (pull,) = [e for e in device if e.name == "matmul backward"]
+    inside = [e for e in device if e.back and e.name in ("matmul", "conj", "permute")]
+    assert pull.self_seconds == pytest.approx(pull.seconds - sum(e.seconds for e in inside))
+    table = profiler.table()
+    assert table["tanh"].self_seconds == pytest.approx(0.1)
+    assert "launch" not in {r.name for r in table.rows}
+    assert table["matmul"].calls == 1 + sum(e.name == "matmul" for e in inside)

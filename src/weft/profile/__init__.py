@@ -1,4 +1,4 @@
-"""Where bytes and time go: counters, a memory profiler, a census of live arrays, benchmarks.
+"""Where bytes and time go: counters, profilers of memory and operations, a census, benchmarks.
 
 >>> import weft as wf
 >>> with wf.profile.Counter() as counter:
