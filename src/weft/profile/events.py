@@ -28,8 +28,9 @@ class OpEvent:
     dtype         that it computes in; "" if it is not known
     flops         floating-point operations; None: not known
     nbytes        bytes that it reads and writes; None: not known
-    live          bytes that are live at its end, and `peak` the most since the event before; 0 of
-                  the steps of a compiled function, whose memory is there before it runs
+    live          bytes that are live at its end
+    peak          the most since the event before; both are 0 of the steps of a compiled function,
+                  whose memory is there before it runs
 
     >>> import weft as wf
     >>> x = wf.ones((100, 200))
@@ -101,7 +102,10 @@ class Events:
             *(work.name, span.kind, self._line(span.place), span.back),
             *((span.start - self._began) / 1e9, seconds, own, self._name(span.thread)),
             *(work.sizes, "" if work.dtype is None else dtype_name(work.dtype)),
-            *(work.flops, work.nbytes, span.live, span.peak),
+            flops=work.flops,
+            nbytes=work.nbytes,
+            live=span.live,
+            peak=span.peak,
         )
         if span.marks is None:
             yield event

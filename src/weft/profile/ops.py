@@ -29,15 +29,16 @@ _KEYS: dict[str, Callable[[OpEvent], str]] = {
 class OpRow:
     """A row of an `OpTable`: what several operations took together.
 
-    name          what they have in common
-    calls         how many there were
-    seconds       how long they ran
-    self_seconds  without the operations inside of them
-    share         `self_seconds` as a part of the time of the profile
-    flops         floating-point operations; None: not known of any
-    nbytes        bytes that were read and written; None: not known of any
-    roofline      the least possible time as a part of that taken, at the machine's peaks; None:
-                  not known. Above 1 the arrays were in the cache
+    name             what they have in common
+    calls            how many there were
+    seconds          how long they ran
+    self_seconds     without the operations inside of them
+    share            `self_seconds` as a part of the time of the profile
+    flops            floating-point operations; None: not known of any
+    nbytes           bytes that were read and written; None: not known of any
+    roofline         the least possible time as a part of that taken, at the machine's peaks; None:
+                     not known. Above 1 the arrays were in the cache
+    counted_seconds  of `self_seconds`, the part whose flops and bytes are known
 
     >>> import weft as wf
     >>> x = wf.ones((300, 300))

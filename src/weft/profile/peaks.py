@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from time import perf_counter
 from typing import Any
@@ -73,7 +73,7 @@ def _on_cpu() -> Peaks:
     flops = {}
     for name in ("float32", "float64"):
         a = np.ones((_SIDE, _SIDE), name)
-        flops[name] = 2 * _SIDE**3 / _best(lambda a=a: a @ a)
+        flops[name] = 2 * _SIDE**3 / _best(partial(np.matmul, a, a))
     source = np.ones(_COPIED, np.uint8)
     target = np.empty_like(source)
     return Peaks(flops, 2 * _COPIED / _best(lambda: np.copyto(target, source)))
@@ -88,7 +88,7 @@ def _on_gpu(device: str) -> Peaks:
     flops = {}
     for name in ("float16", "bfloat16", "float32", "float64"):
         a = torch.ones((_SIDE_ON_GPU, _SIDE_ON_GPU), dtype=getattr(torch, name), device=device)
-        flops[name] = 2 * _SIDE_ON_GPU**3 / _best(lambda a=a: a @ a, wait)
+        flops[name] = 2 * _SIDE_ON_GPU**3 / _best(partial(torch.matmul, a, a), wait)
     source = torch.ones(_COPIED_ON_GPU, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return Peaks(flops, 2 * _COPIED_ON_GPU / _best(lambda: target.copy_(source), wait))

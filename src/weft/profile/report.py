@@ -30,12 +30,12 @@ def report(
     """Profile a step of a program, and write one HTML file: a timeline, the memory with what its
     peak consists of, a table of operations, and what each checkpoint strategy would save.
 
-    step        the function, for instance one step of training
-    args        its arguments, and `kwargs`
-    path        of the file
-    warmup      how often it is called before it is measured: compiling, first moments
-    strategies  whether it is called under each checkpoint strategy, too; it must have a backward
-                pass that is not compiled
+    step          the function, for instance one step of training
+    args, kwargs  its arguments
+    path          of the file
+    warmup        how often it is called before it is measured: compiling, first moments
+    strategies    whether it is called under each checkpoint strategy, too; it must have a backward
+                  pass that is not compiled
 
     The step is really run: `warmup` times, once with the profiler, and twice for each strategy.
     Returns the profiler.
