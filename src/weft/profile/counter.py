@@ -252,7 +252,7 @@ def sampler(counter: Counter) -> Callable[[], tuple[int, int]]:
     """A function: the live bytes, and the most since it was called last. It is quick."""
     words, live, peak = counter._words, int(Record.LIVE), int(Record.PEAK)
 
-    def sample() -> tuple[int, int]:
+    def sample(held: Counter = counter) -> tuple[int, int]:  # the words are freed with it
         most = words[peak]
         now = words[peak] = words[live]
         return now, max(most, now)
