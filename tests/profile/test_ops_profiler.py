@@ -406,6 +406,15 @@ def test_the_peak_is_that_of_tracemalloc(seed):
     assert max(e.peak for e in profiler.events) == profiler.peak_bytes
 
 
+def test_memory_that_an_operation_frees_itself_counts():
+    x = wf.ones((400, 400))
+    with OpProfiler() as profiler, wf.profile.Counter() as counter:
+        made = [wf.linalg.inv(x + 400 * wf.eye(400))]
+    assert made[0].shape == (400, 400)
+    assert profiler.peak_bytes == counter.peak > max(e.live for e in profiler.events)
+    assert any(name.startswith("temporary, in ") for name in profiler.peak_contents)
+
+
 def test_the_roofline_of_given_peaks():
     peaks = wf.profile.Peaks(flops={"float32": 1e9}, bandwidth=1e9)
     x = wf.ones((200, 200))

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import threading
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -178,11 +179,15 @@ def test_names_are_escaped(tmp_path):
     hostile = "</script><b onclick='x'>&"
     source = compile("import weft as wf\nwf.exp(wf.ones(3))", f"{hostile}.py", "exec")
     with OpProfiler() as profiler:
-        exec(source, {})
+        thread = threading.Thread(target=exec, args=(source, {}), name=hostile)
+        thread.start()
+        thread.join()
     profiler.save_report(tmp_path / "a.html", title=hostile)
     page = _check_page(tmp_path / "a.html")
     assert "b" not in [t for t, a in page.seen if a]
     assert "".join(page.texts["title"]) == hostile
+    (data,) = [d for d in page.texts["script"] if d.startswith("{")]
+    assert json.loads(data)["tracks"][0]["name"] == hostile
 
 
 def test_a_thinned_curve_has_its_peaks():
