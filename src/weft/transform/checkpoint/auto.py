@@ -34,7 +34,7 @@ MIB = 1 << 20
 # Seconds of an operation and of a byte, for comparing costs: products against the rest.
 _FLOP, _BYTE = 1e-11, 4e-10
 # After this many uses of values the order in which they are dropped is made anew.
-_RANKED = 32
+_RANKED = 128
 
 
 class Limit:
