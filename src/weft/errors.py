@@ -167,6 +167,15 @@ class VariantsExhausted(WeftError, RuntimeError):
     """A compiled function that was called in more ways than it may be compiled for."""
 
 
+class BudgetExceeded(WeftError, MemoryError):
+    """A budget of bytes that a program does not fit into, however much it computes again.
+
+    smallest  the least number of bytes that would do
+    """
+
+    smallest: int | None = None
+
+
 class StackTooSmall(WeftError, RuntimeError):
     """A thread has less stack than native code needs."""
 

@@ -16,17 +16,33 @@ ALIGNMENT = 64  # bytes: a cache line
 
 
 @dataclass(frozen=True)
+class Recomputation:
+    """Steps that run again so that the arena is smaller.
+
+    steps  their number
+    share  their estimated time, as a share of that of all other steps
+    plain  bytes of the arena without them
+    """
+
+    steps: int
+    share: float
+    plain: int
+
+
+@dataclass(frozen=True)
 class MemoryPlan:
     """The layout of the arena.
 
     offsets  in bytes, by scratch buffer
     size     bytes of the arena: the peak memory beside inputs and outputs
     least    the bytes that are alive at the worst step: a lower bound of any plan
+    again    what steps that run again save; None without such steps
     """
 
     offsets: dict[int, int]
     size: int
     least: int
+    again: Recomputation | None = None
 
 
 @dataclass
@@ -48,7 +64,7 @@ def plan(schedule: Schedule, alignment: int = ALIGNMENT) -> MemoryPlan:
         key=lambda p: _end(slots, p),
     )
     offsets = {b: at for slot, at in zip(slots, placed, strict=True) for b in slot.buffers}
-    return MemoryPlan(offsets, _end(slots, placed), least(slots, len(schedule.steps)))
+    return MemoryPlan(offsets, _end(slots, placed), max(_live_bytes(slots, len(schedule.steps))))
 
 
 def verify_plan(schedule: Schedule, placed: MemoryPlan) -> None:
@@ -190,10 +206,14 @@ def _end(slots: list[_ArenaSlot], offsets: list[int]) -> int:
     return max((at + s.nbytes for at, s in zip(offsets, slots, strict=True)), default=0)
 
 
-def least(slots: list[_ArenaSlot], steps: int) -> int:
-    """The bytes of the slots that are alive together at the worst step."""
+def live_bytes(schedule: Schedule, alignment: int = ALIGNMENT) -> list[int]:
+    """By step, the bytes that are alive: their largest is the least size of an arena."""
+    return _live_bytes(_slots(schedule, lifetimes(schedule), alignment), len(schedule.steps))
+
+
+def _live_bytes(slots: list[_ArenaSlot], steps: int) -> list[int]:
     change = [0] * (steps + 1)
     for s in slots:
         change[s.first] += s.nbytes
         change[s.last + 1] -= s.nbytes
-    return max(accumulate(change))
+    return list(accumulate(change))

@@ -1,0 +1,308 @@
+"""Which steps of a schedule may run again, with what operands, and at what cost.
+
+Steps that write the same buffer (the parts of a concatenation, say, or a product that adds to its
+result) are one unit: they run again together, in order, into new buffers. A product and its
+epilogue are two units: the epilogue alone may run again while the product is there.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf, prod
+
+from ...graph.graph import Literal
+from ..ir.kernel import FoldStep
+from ..ir.schedule import (
+    GemmStep,
+    GuardStep,
+    KernelStep,
+    LibraryStep,
+    NativeStep,
+    Schedule,
+    ScheduleStep,
+    TiledStep,
+)
+from ..memory import round_up
+
+NEVER = -1  # expires before the first step
+_HEAVY, _RATE = 16, 50.0  # operations of a heavy row, and of a routine in a nanosecond
+
+Cost = Callable[[Schedule, ScheduleStep], float]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A step, or the product or epilogue of a tiled one, with its position in the schedule."""
+
+    at: int
+    step: ScheduleStep
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Parts that run again together.
+
+    reads    the scratch buffers of other units that it reads
+    writes   the buffers that it writes: scratch, and outputs, which are not written again
+    cost     of one run, in nanoseconds
+    expires  the last position before which it may run again: inputs are overwritten after it
+    """
+
+    parts: tuple[Part, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    cost: float
+    expires: float
+
+
+class Recipes:
+    """The units of a schedule, and the life of its scratch buffers.
+
+    Buffers are roots, by their number in the schedule.
+
+    units     in the order of their first steps
+    unit_of   the unit that writes a buffer
+    sizes     bytes of scratch buffers in the arena
+    settled   the last step that writes a scratch buffer
+    reads     by position, the scratch buffers that must be there before a step
+    makes     by position, the scratch buffers that are written first there
+    uses      the positions of the steps that read a buffer after it is settled
+    children  the buffers that units which read a buffer, and may run again, write
+    cost      of the whole schedule, in nanoseconds
+    """
+
+    def __init__(self, schedule: Schedule, cost: Cost, alignment: int):
+        self.schedule = schedule
+        self._roles = [b.role for b in schedule.buffers]
+        parts = list(_parts(schedule))
+        self._first, self.settled = self._written(parts)
+        self.sizes = {
+            i: round_up(schedule.buffers[i].nbytes, alignment)
+            for i in self._first
+            if self._roles[i] == "scratch"
+        }
+        self._expires = _overwritten(schedule)
+        self.units = self._units(parts, cost)
+        self.cost = sum(u.cost for u in self.units)
+        self.unit_of = {i: n for n, u in enumerate(self.units) for i in u.writes}
+        self._life()
+
+    def _written(self, parts: Sequence[Part]) -> tuple[dict[int, int], dict[int, int]]:
+        """The first and last positions at which roots are written."""
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for p in parts:
+            for i in _roots(self.schedule, p.step.writes):
+                first.setdefault(i, p.at)
+                last[i] = p.at
+        return first, last
+
+    def _units(self, parts: Sequence[Part], cost: Cost) -> list[Unit]:
+        torn = self._torn(parts)
+        return [self._unit(group, torn, cost) for group in _groups(self.schedule, parts)]
+
+    def _torn(self, parts: Sequence[Part]) -> set[int]:
+        """The roots that some step reads, and a later step that does not read them changes."""
+        writers: dict[int, int] = {}
+        for n, p in enumerate(parts):
+            for i in _roots(self.schedule, p.step.writes):
+                writers[i] = n
+        torn = set()
+        for n, p in enumerate(parts):
+            own = _roots(self.schedule, p.step.writes)
+            for i in _roots(self.schedule, p.step.reads):
+                if i not in own and writers.get(i, -1) > n:
+                    torn.add(i)
+        return torn
+
+    def _unit(self, group: Sequence[Part], torn: set[int], cost: Cost) -> Unit:
+        schedule = self.schedule
+        writes = list(dict.fromkeys(i for p in group for i in _roots(schedule, p.step.writes)))
+        read = dict.fromkeys(i for p in group for i in _roots(schedule, p.step.reads))
+        others = [i for i in read if i not in writes]
+        again = all(_runs_again(p.step) for p in group) and not torn & {*read, *writes}
+        expires = min([self._expires.get(i, inf) for i in others], default=inf)
+        return Unit(
+            tuple(group),
+            tuple(i for i in others if self._roles[i] == "scratch"),
+            tuple(writes),
+            sum(cost(schedule, p.step) for p in group),
+            expires if again else NEVER,
+        )
+
+    def _life(self) -> None:
+        count = len(self.schedule.steps)
+        self.reads: list[list[int]] = [[] for _ in range(count)]
+        self.makes: list[list[int]] = [[] for _ in range(count)]
+        self.uses: dict[int, list[int]] = {i: [] for i in self.sizes}
+        self.children: dict[int, list[int]] = {i: [] for i in self.sizes}
+        for k, step in enumerate(self.schedule.steps):
+            for i in _roots(self.schedule, step.reads):
+                if i in self.sizes and self._first[i] < k:
+                    self.reads[k].append(i)
+                    self.uses[i].append(k)
+        for i in self.sizes:
+            self.makes[self._first[i]].append(i)
+        for u in self.units:
+            if u.expires != NEVER:
+                for i in u.reads:
+                    self.children[i] += [w for w in u.writes if w in self.sizes]
+
+    def flops(self, unit: Unit) -> float:
+        """The operations of a unit for each element of its largest result."""
+        buffers = self.schedule.buffers
+        size = max([buffers[i].size for i in unit.writes], default=1)
+        return sum([_flops(p.step, unit.cost) for p in unit.parts]) / max(size, 1)
+
+    def nbytes(self, unit: Unit) -> int:
+        """The bytes that a unit's new buffers take."""
+        buffers, sizes = self.schedule.buffers, self.sizes
+        return sum([sizes[i] if i in sizes else round_up(buffers[i].nbytes) for i in unit.writes])
+
+
+def _roots(schedule: Schedule, buffers: Sequence[int]) -> list[int]:
+    return list(dict.fromkeys(map(schedule.storage, buffers)))
+
+
+def _parts(schedule: Schedule) -> Iterator[Part]:
+    for k, step in enumerate(schedule.steps):
+        if isinstance(step, TiledStep):
+            yield Part(k, step.product)
+            yield Part(k, step.then)
+        else:
+            yield Part(k, step)
+
+
+def _groups(schedule: Schedule, parts: Sequence[Part]) -> list[list[Part]]:
+    """The parts, together with those that write the same roots; in the order of their first."""
+    group_of: dict[int, list[int]] = {}  # by root
+    member: list[list[int]] = []
+    for n, p in enumerate(parts):
+        group = [n]
+        for i in _roots(schedule, p.step.writes):
+            other = group_of.get(i)
+            if other is not None and other is not group:
+                merged = sorted([*other, *group])
+                for m in merged:
+                    for j in _roots(schedule, parts[m].step.writes):
+                        group_of[j] = merged
+                    if m < n:
+                        member[m] = merged
+                group = merged
+            group_of[i] = group
+        member.append(group)
+    once = {group[0]: group for group in member}
+    return [[parts[n] for n in group] for _, group in sorted(once.items())]
+
+
+def _overwritten(schedule: Schedule) -> dict[int, int]:
+    """The position of the first step that overwrites each donated input."""
+    found: dict[int, int] = {}
+    for k, step in enumerate(schedule.steps):
+        for i in _roots(schedule, step.writes):
+            donor = schedule.buffers[i].takes
+            if donor is not None:
+                found.setdefault(donor, k)
+    return found
+
+
+def _runs_again(step: ScheduleStep) -> bool:
+    """Whether a step computes the same again, without effects; random numbers are drawn once."""
+    if isinstance(step, NativeStep):
+        return not (step.routine.endless or step.routine.draws)
+    return isinstance(step, KernelStep | GemmStep)
+
+
+def _flops(step: ScheduleStep, cost: float) -> float:
+    """The operations of a step; a heavy one counts for many, a routine by its time."""
+    if isinstance(step, GemmStep):
+        return step.flops
+    if isinstance(step, KernelStep):
+        light = [isinstance(s, FoldStep) or s.is_light for s in step.kernel.steps]
+        return prod(step.kernel.domain) * sum([1 if x else _HEAVY for x in light])
+    return _RATE * cost
+
+
+# -- the schedule with steps that run again --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """A unit that runs again; later steps read its copies of the buffers in `keeps`."""
+
+    unit: int
+    keeps: frozenset[int]
+
+
+def repeat(recipes: Recipes, order: Sequence[int | Rerun]) -> Schedule:
+    """The schedule in an order of its steps, by position, and of units that run again."""
+    return _Repeater(recipes).run(order)
+
+
+class _Repeater:
+    """Emits steps, each reading the newest kept copies of its operands."""
+
+    def __init__(self, recipes: Recipes):
+        self._recipes, self._schedule = recipes, recipes.schedule
+        self._buffers = list(self._schedule.buffers)
+        self._copy: dict[int, int] = {}  # the newest kept copy of each root that has copies
+        self._views: dict[tuple[int, int], int] = {}  # by a view and the copy of its root
+
+    def run(self, order: Sequence[int | Rerun]) -> Schedule:
+        steps: list[ScheduleStep] = []
+        product = NEVER  # the position of the tiled step whose product was emitted last
+        for entry in order:
+            if not isinstance(entry, Rerun):
+                steps.append(self._renamed(self._schedule.steps[entry]))
+                product = NEVER
+                continue
+            unit, before = self._recipes.units[entry.unit], dict(self._copy)
+            self._copy |= {i: self._clone(i) for i in unit.writes}
+            for p in unit.parts:
+                step, whole = self._renamed(p.step), self._schedule.steps[p.at]
+                if isinstance(step, KernelStep) and p.at == product:
+                    assert isinstance(whole, TiledStep) and isinstance(steps[-1], GemmStep)
+                    step = TiledStep(steps.pop(), step, whole.tile)
+                steps.append(step)
+                product = p.at if whole is not p.step and isinstance(step, GemmStep) else NEVER
+            for i in unit.writes:
+                if i not in entry.keeps:
+                    del self._copy[i]
+                    self._copy |= {i: before[i]} if i in before else {}
+        return replace(self._schedule, buffers=tuple(self._buffers), steps=tuple(steps))
+
+    def _clone(self, i: int) -> int:
+        self._buffers.append(replace(self._schedule.buffers[i], role="scratch", takes=None))
+        return len(self._buffers) - 1
+
+    def _buffer(self, i: int) -> int:
+        root = self._schedule.storage(i)
+        copy = self._copy.get(root)
+        if copy is None or root == i:
+            return i if copy is None else copy
+        if (i, copy) not in self._views:
+            self._buffers.append(replace(self._schedule.buffers[i], role="scratch", base=copy))
+            self._views[i, copy] = len(self._buffers) - 1
+        return self._views[i, copy]
+
+    def _renamed(self, step: ScheduleStep) -> ScheduleStep:
+        if not self._copy:
+            return step
+        if isinstance(step, KernelStep | NativeStep):
+            operands, results = (tuple(map(self._buffer, x)) for x in (step.operands, step.results))
+            return replace(step, operands=operands, results=results)
+        if isinstance(step, GemmStep):
+            a, b, c = map(self._buffer, (step.a, step.b, step.c))
+            return replace(step, a=a, b=b, c=c)
+        return self._renamed_other(step)
+
+    def _renamed_other(self, step: ScheduleStep) -> ScheduleStep:
+        if isinstance(step, TiledStep):
+            product, then = self._renamed(step.product), self._renamed(step.then)
+            assert isinstance(product, GemmStep) and isinstance(then, KernelStep)
+            return replace(step, product=product, then=then)
+        if isinstance(step, LibraryStep):
+            inputs = [i if isinstance(i, Literal) else self._buffer(i) for i in step.inputs]
+            return replace(step, inputs=tuple(inputs))
+        assert isinstance(step, GuardStep)
+        seen = step.seen and (self._buffer(step.seen[0]), *step.seen[1:])
+        return replace(step, flag=self._buffer(step.flag), seen=seen)

@@ -1,0 +1,77 @@
+"""Checkpoint strategies, as they are asked for."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .. import errors
+
+MIB = 1 << 20
+
+
+class CheckpointStrategy(Enum):
+    """What is kept for the backward pass, and what is computed again.
+
+    None_      everything is kept
+    Selective  what is expensive to compute is kept
+    Block      every n-th value is kept
+    Full       only inputs are kept
+    Auto       as much is kept as a budget of bytes allows
+
+    >>> from weft.core.checkpointing import CheckpointStrategy
+    >>> CheckpointStrategy("full")
+    <CheckpointStrategy.Full: 'full'>
+    """
+
+    None_ = "none"
+    Selective = "selective"
+    Block = "block"
+    Full = "full"
+    Auto = "auto"
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Which values are kept for the backward pass.
+
+    strategy            a `CheckpointStrategy`, or its name
+    checkpoint_every_n  Block: one value in this many is kept
+    min_compute_cost    Selective: operations for each element from which on a value is kept
+    memory_budget_mb    Auto: the most memory, in MiB (2²⁰ bytes), parameters included
+
+    >>> from weft.core.checkpointing import CheckpointConfig
+    >>> CheckpointConfig("auto", memory_budget_mb=1.5).budget
+    1572864
+    """
+
+    strategy: CheckpointStrategy | str = CheckpointStrategy.Selective
+    checkpoint_every_n: int = 3
+    min_compute_cost: float = 100.0
+    memory_budget_mb: float | None = None
+
+    def __post_init__(self) -> None:
+        names = [s.value for s in CheckpointStrategy]
+        if not isinstance(self.strategy, CheckpointStrategy):
+            name = str(self.strategy).lower()
+            if name not in names:
+                raise _unlike("strategy", self.strategy, f"one of {', '.join(names)}")
+            object.__setattr__(self, "strategy", CheckpointStrategy(name))
+        every, budget = self.checkpoint_every_n, self.memory_budget_mb
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise _unlike("checkpoint_every_n", every, "an integer of 1 or more")
+        if not self.min_compute_cost >= 0:
+            raise _unlike("min_compute_cost", self.min_compute_cost, "operations, 0 or more")
+        if budget is not None and not budget > 0:
+            raise _unlike("memory_budget_mb", budget, "MiB, more than 0")
+        if self.strategy is CheckpointStrategy.Auto and budget is None:
+            raise errors.ArgumentError(
+                "CheckpointConfig: the strategy Auto needs a budget; give memory_budget_mb="
+            )
+
+    @property
+    def budget(self) -> int | None:
+        """The budget in bytes."""
+        return None if self.memory_budget_mb is None else int(self.memory_budget_mb * MIB)
+
+
+def _unlike(name: str, given: object, expected: str) -> errors.ArgumentError:
+    return errors.ArgumentError(f"CheckpointConfig: {name}={given!r}, expected {expected}")
