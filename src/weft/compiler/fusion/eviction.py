@@ -118,6 +118,8 @@ class _Walk:
         """What dropping a buffer costs for each byte and step; infinite if it must stay."""
         recipes, need, size = self.recipes, self._need(i), self.recipes.sizes[i]
         dead = need == inf
+        if not size:
+            return inf
         if dead:  # only what is computed from it may still be dropped
             needs = {c: self._need(c) for c in recipes.children[i] if c in self.here}
             need = min(needs.values(), default=inf)
