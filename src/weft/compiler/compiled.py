@@ -39,6 +39,7 @@ from .frontend.effects import StateBefore
 from .frontend.inputs import Call
 from .frontend.trace import trace
 from .frontend.variant import Variant
+from .memory import CallBytes
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -194,6 +195,11 @@ class Compiled(Generic[P, R]):
         """The traced graph of the latest call; `graph.draw()` shows it."""
         program = self._last()
         return TracedGraph.of(program.graph, self.name, [p.short for p in program.places])
+
+    @property
+    def memory(self) -> CallBytes:
+        """The memory of the latest call: inputs, new results, values in between, their peak."""
+        return self._last().memory
 
     @property
     def kernels(self) -> Texts:

@@ -30,6 +30,44 @@ class Recomputation:
 
 
 @dataclass(frozen=True)
+class CallBytes:
+    """The memory of one call, in bytes; calls in several threads at once have an arena each.
+
+    inputs         arguments, captured tensors and state
+    outputs        results with new memory
+    constants      of the program
+    arena          values in between
+    unconstrained  the arena if nothing is computed again
+    """
+
+    inputs: int
+    outputs: int
+    constants: int
+    arena: int
+    unconstrained: int
+
+    @property
+    def fixed(self) -> int:
+        """All but the arena."""
+        return self.inputs + self.outputs + self.constants
+
+    @property
+    def peak(self) -> int:
+        """All of it."""
+        return self.fixed + self.arena
+
+
+def call_bytes(schedule: Schedule, placed: "MemoryPlan") -> CallBytes:
+    """The memory of one call of a program."""
+    found = {"input": 0, "output": 0, "constant": 0}
+    for b in schedule.buffers:
+        if b.base is None and b.role in found and b.takes is None:
+            found[b.role] += b.nbytes
+    plain = placed.size if placed.again is None else placed.again.plain
+    return CallBytes(*found.values(), placed.size, plain)
+
+
+@dataclass(frozen=True)
 class MemoryPlan:
     """The layout of the arena.
 

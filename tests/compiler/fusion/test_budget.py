@@ -7,12 +7,12 @@ import pytest
 
 from weft import errors
 from weft.compiler.fusion import recompute
-from weft.compiler.fusion.budget import apply_checkpoints, fixed_bytes
+from weft.compiler.fusion.budget import apply_checkpoints
 from weft.compiler.fusion.eviction import evict
 from weft.compiler.fusion.recompute import NEVER, Recipes, repeat
 from weft.compiler.ir.schedule import Schedule
 from weft.compiler.ir.verify import verify
-from weft.compiler.memory import plan
+from weft.compiler.memory import call_bytes, plan
 from weft.compiler.pipeline import current_target
 from weft.core.checkpointing import MIB, CheckpointConfig
 
@@ -100,7 +100,8 @@ def test_what_several_steps_write_is_computed_again_by_all_of_them(monkeypatch):
 def check_ladder(schedule: Schedule, arrays) -> list[int]:
     """Budgets from the whole arena down: each plan fits, peaks fall, results are the same."""
     target = current_target()
-    placed, fixed = plan(schedule, target.alignment), sum(fixed_bytes(schedule).values())
+    placed = plan(schedule, target.alignment)
+    fixed = call_bytes(schedule, placed).fixed
     want, sizes = bits(schedule, arrays), []
     for share in (1, 0.9, 0.75, 0.5, 0.35, 0.25, 0.1):
         budget = fixed + int(share * placed.size)
@@ -127,7 +128,7 @@ def check_refusal(schedule: Schedule, placed, target, smallest: int) -> None:
         return apply_checkpoints(schedule, placed, target, config)
 
     _, made = under(smallest)
-    assert made.size + sum(fixed_bytes(schedule).values()) == smallest
+    assert made.size + call_bytes(schedule, placed).fixed == smallest
     with pytest.raises(errors.BudgetExceeded) as e:
         under(smallest - 1)
     assert e.value.smallest == smallest

@@ -16,6 +16,7 @@ from ...core.checkpointing import CheckpointConfig
 from ...core.node import Leaf, Node, Severed
 from ...core.value import RESULT, aval_of, wrap
 from ...graph.graph import Graph
+from ..memory import CallBytes, call_bytes
 from ..pipeline import build, current_target
 from ..target import Executable, Target
 from ..timing import time_stages
@@ -181,6 +182,11 @@ class Variant:
         """The native code, compiled at first use."""
         with time_stages() as self.times:
             return build(self.graph, self.donated, self.target, self.checkpoint)
+
+    @property
+    def memory(self) -> CallBytes:
+        """The memory of one call."""
+        return call_bytes(self.executable.schedule, self.executable.plan)
 
     @cached_property
     def _gradients(self) -> GradientBuffers | None:

@@ -14,7 +14,7 @@ from ... import errors
 from ...core.checkpointing import MIB, CheckpointConfig, CheckpointStrategy
 from ...core.origin import line_of
 from ..ir.schedule import GuardStep, LibraryStep, Schedule, ScheduleStep
-from ..memory import MemoryPlan, Recomputation, live_bytes, plan
+from ..memory import MemoryPlan, Recomputation, call_bytes, live_bytes, plan
 from .eviction import Eviction, evict
 from .kept import Cut
 from .recompute import Recipes, Rerun, repeat
@@ -40,7 +40,7 @@ def apply_checkpoints(
     """The schedule under a strategy, and its plan; raises `BudgetExceeded` if it does not fit."""
     ladder = Ladder(schedule, placed, target)
     budget, strategy = config.budget, config.strategy
-    fixed = sum(fixed_bytes(schedule).values())
+    fixed = call_bytes(schedule, placed).fixed
     if strategy is CheckpointStrategy.Auto:
         assert budget is not None
         found = ladder.first(budget - fixed)
@@ -166,30 +166,20 @@ class _Rung:
     again: Recomputation
 
 
-# -- bytes beside the arena, and the refusal ---------------------------------------------------
-
-
-def fixed_bytes(schedule: Schedule) -> dict[str, int]:
-    """The bytes of a call beside its arena: inputs, new results and constants."""
-    found = {"inputs": 0, "outputs": 0, "constants": 0}
-    for b in schedule.buffers:
-        if b.base is None and b.role != "scratch" and b.takes is None:
-            found[f"{b.role}s"] += b.nbytes
-    return found
+# -- the refusal -------------------------------------------------------------------------------
 
 
 def _refusal(ladder: Ladder, budget: int) -> errors.BudgetExceeded:
     schedule, placed = ladder.smallest()
-    fixed = fixed_bytes(schedule)
-    smallest = sum(fixed.values()) + placed.size
-    taken = ", ".join(f"{name} {_mib(n)}" for name, n in fixed.items() if n)
+    taken = call_bytes(schedule, placed)
     failure = errors.BudgetExceeded(
-        f"compile: a budget of {_mib(budget)} MiB, and the function needs {_mib(smallest)}: "
-        f"{taken or 'inputs 0'}, values in between {_mib(placed.size)} "
+        f"compile: a budget of {_mib(budget)} MiB, and a call takes {_mib(taken.peak)} at least: "
+        f"inputs (arguments, parameters, moments) {_mib(taken.inputs)}, new results (gradients) "
+        f"{_mib(taken.outputs + taken.constants)}, values in between {_mib(taken.arena)} "
         f"({_mib(ladder.placed.size)} if nothing is computed again); {_largest(ladder.schedule)}. "
-        f"Give memory_budget_mb={_mib(smallest)}, or smaller batches"
+        f"Give memory_budget_mb={_mib(taken.peak)}, or a smaller batch"
     )
-    failure.smallest = smallest
+    failure.smallest = taken.peak
     return failure
 
 

@@ -17,7 +17,7 @@ from math import inf
 from .recompute import NEVER, Recipes, Rerun
 
 # The most units that are run again for one buffer, and in all for each step of the schedule.
-CHAIN, AGAIN = 256, 8
+CHAIN, AGAIN = 128, 4
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from .recompute import Recipes
 _TOTAL, _NEVER, _DEAR = 1 << 27, 1 << 30, 1e18
 # Prices of a byte, as powers of two of the average, and segments, as shares of what is kept.
 _PRICES, _SEGMENTS = range(-6, 9), (0, 2, 4, 8, 16, 32, 64, 128)
+_PROMISING = 3  # segmentations whose prices are looked at more closely
 
 
 @dataclass(frozen=True)
@@ -129,10 +130,12 @@ class Cut:
 
     def choose(self, nbytes: float) -> Choice:
         """The cheapest choice whose peak is estimated not to pass some bytes, or the least."""
-        return min(
-            [self._between(table, nbytes) for table in self._tables],
-            key=lambda c: (max(c.peak - nbytes, 0), c.cost),
-        )
+
+        def over(c: Choice) -> tuple[float, float]:
+            return max(c.peak - nbytes, 0), c.cost
+
+        promising = sorted(self._tables, key=lambda table: min([over(c) for _, c in table]))
+        return min([self._between(table, nbytes) for table in promising[:_PROMISING]], key=over)
 
     def _between(self, table: list[tuple[np.ndarray, Choice]], nbytes: float) -> Choice:
         """The choice between two prices: what is made first pays the higher one."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 
 from ...graph.graph import Literal
-from ..ir.kernel import FoldStep
+from ..ir.kernel import FoldStep, renumber
 from ..ir.schedule import (
     GemmStep,
     GuardStep,
@@ -42,7 +42,7 @@ class Unit:
     """Parts that run again together.
 
     reads    the scratch buffers of other units that it reads
-    writes   the buffers that it writes: scratch, and outputs, which are not written again
+    writes   the buffers that it writes, most of them scratch; copies of outputs are not used
     cost     of one run, in nanoseconds
     expires  the last position before which it may run again: inputs are overwritten after it
     """
@@ -82,7 +82,7 @@ class Recipes:
         }
         self._expires = _overwritten(schedule)
         self.units = self._units(parts, cost)
-        self.cost = sum(u.cost for u in self.units)
+        self.cost = sum([cost(schedule, step) for step in schedule.steps])
         self.unit_of = {i: n for n, u in enumerate(self.units) for i in u.writes}
         self._life()
 
@@ -98,7 +98,8 @@ class Recipes:
 
     def _units(self, parts: Sequence[Part], cost: Cost) -> list[Unit]:
         torn = self._torn(parts)
-        return [self._unit(group, torn, cost) for group in _groups(self.schedule, parts)]
+        made = [self._unit(group, torn, cost) for group in _groups(self.schedule, parts)]
+        return [unit for unit in made if unit.parts]
 
     def _torn(self, parts: Sequence[Part]) -> set[int]:
         """The roots that some step reads, and a later step that does not read them changes."""
@@ -115,11 +116,12 @@ class Recipes:
         return torn
 
     def _unit(self, group: Sequence[Part], torn: set[int], cost: Cost) -> Unit:
-        schedule = self.schedule
+        schedule, written = self.schedule, {*_every_root(self.schedule, group)}
+        group = [p for p in map(self._without_outputs, group) if p.step.writes]
         writes = list(dict.fromkeys(i for p in group for i in _roots(schedule, p.step.writes)))
         read = dict.fromkeys(i for p in group for i in _roots(schedule, p.step.reads))
         others = [i for i in read if i not in writes]
-        again = all(_runs_again(p.step) for p in group) and not torn & {*read, *writes}
+        again = all(_runs_again(p.step) for p in group) and not torn & {*read, *written}
         expires = min([self._expires.get(i, inf) for i in others], default=inf)
         return Unit(
             tuple(group),
@@ -128,6 +130,15 @@ class Recipes:
             sum(cost(schedule, p.step) for p in group),
             expires if again else NEVER,
         )
+
+    def _without_outputs(self, part: Part) -> Part:
+        """A kernel that runs again does not write outputs again, nor read what only they need."""
+        step = part.step
+        if not isinstance(step, KernelStep):
+            return part
+        roles = [self._roles[self.schedule.storage(i)] for i in step.results]
+        kept = [n for n, role in enumerate(roles) if role == "scratch"]
+        return part if len(kept) == len(roles) else replace(part, step=_pruned(step, kept))
 
     def _life(self) -> None:
         count = len(self.schedule.steps)
@@ -161,6 +172,28 @@ class Recipes:
 
 def _roots(schedule: Schedule, buffers: Sequence[int]) -> list[int]:
     return list(dict.fromkeys(map(schedule.storage, buffers)))
+
+
+def _every_root(schedule: Schedule, parts: Sequence[Part]) -> Iterator[int]:
+    for p in parts:
+        yield from _roots(schedule, p.step.writes)
+
+
+def _pruned(step: KernelStep, kept: Sequence[int]) -> KernelStep:
+    """A kernel with some of its results, and what they are computed of."""
+    kernel = replace(step.kernel, results=tuple([step.kernel.results[n] for n in kept]))
+    base, live = len(kernel.operands), sorted(kernel.live)
+    number = {i: k for k, i in enumerate(live)}
+    results = tuple([replace(r, value=number[r.value]) for r in kernel.results])
+    made = replace(
+        kernel,
+        operands=tuple([kernel.operands[i] for i in live if i < base]),
+        steps=tuple([renumber(kernel.steps[i - base], number) for i in live if i >= base]),
+        results=results,
+        piece=kernel.piece if any(r.over_rows for r in results) else 0,
+    )
+    operands = tuple([step.operands[i] for i in live if i < base])
+    return replace(step, kernel=made, operands=operands, results=tuple(step.results[n] for n in kept))
 
 
 def _parts(schedule: Schedule) -> Iterator[Part]:
@@ -259,8 +292,8 @@ class _Repeater:
             self._copy |= {i: self._clone(i) for i in unit.writes}
             for p in unit.parts:
                 step, whole = self._renamed(p.step), self._schedule.steps[p.at]
-                if isinstance(step, KernelStep) and p.at == product:
-                    assert isinstance(whole, TiledStep) and isinstance(steps[-1], GemmStep)
+                if isinstance(whole, TiledStep) and p.at == product and p.step is whole.then:
+                    assert isinstance(step, KernelStep) and isinstance(steps[-1], GemmStep)
                     step = TiledStep(steps.pop(), step, whole.tile)
                 steps.append(step)
                 product = p.at if whole is not p.step and isinstance(step, GemmStep) else NEVER
