@@ -20,7 +20,7 @@ from .kept import Cut
 from .recompute import Recipes, Rerun, repeat
 
 # The share of bytes of each rung, the rungs in vain before the ladder ends, and the most rungs.
-SHARE, VAIN, MOST = 0.88, 2, 40
+SHARE, VAIN, MOST = 0.9, 2, 40
 
 
 class Costs(Protocol):
@@ -142,10 +142,9 @@ class Ladder:
 
     def _within(self, limit: float) -> Eviction | None:
         """The schedule simulated in some bytes."""
-        choice, found = self.cut.choose(limit), None
-        if choice.peak <= limit:
-            found = evict(self.recipes, limit, self.cut.at, choice.kept)
-        if found is None or found.peak > limit:
+        choice = self.cut.choose(limit)
+        found = evict(self.recipes, limit, self.cut.at, choice.kept)
+        if found is None or max(found.peak, choice.peak) > limit:
             other = evict(self.recipes, limit)
             both = [e for e in (found, other) if e is not None]
             found = min(both, key=lambda e: (max(e.peak - limit, 0), e.cost), default=None)

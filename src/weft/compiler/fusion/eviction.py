@@ -78,7 +78,7 @@ class _Walk:
             self.order.append(k)
             self.now = k + 1
             self._unpin(reads)
-            for i in makes:
+            for i in recipes.ends[k]:
                 self._settle(i)
         return Eviction(self.order, self.cost, self.peak)
 

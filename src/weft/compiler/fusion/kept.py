@@ -46,6 +46,8 @@ class Cut:
         self._sizes = np.array([recipes.sizes[i] for i in self._buffers], float)
         self._made = np.array([recipes.settled[i] for i in self._buffers], int)
         self._ends = {i: self._around(i) for i in self._buffers}
+        self._needed = np.array([self._is_needed(i) for i in self._buffers], bool)
+        self._owners = np.array([recipes.unit_of[i] for i in self._buffers], int)
         self._lasts = np.array([self._ends[i][0] for i in self._buffers], int)
         self._average = recipes.cost / max(self._sizes.sum(), 1.0)  # price of a byte
         self._connect(node)
@@ -70,9 +72,9 @@ class Cut:
             edges.append((k, sink, 1 + unit.cost * self._scale if again else _NEVER))
         edges += [(k, self._place[i], _NEVER) for k, unit in units for i in unit.reads]
         edges += [(source, self._place[i], _NEVER) for i in self._buffers if self._is_needed(i)]
-        rows, columns, capacities = zip(*edges, strict=True)
-        self._edges = np.array(rows), np.array(columns)
-        self._capacities = np.minimum(capacities, _NEVER).astype(np.int32)
+        table = np.array(edges, float).reshape(-1, 3)
+        self._edges = table[:, 0].astype(int), table[:, 1].astype(int)
+        self._capacities = np.minimum(table[:, 2], _NEVER).astype(np.int32)
 
     def _is_needed(self, i: int) -> bool:
         return self._ends[i][1] < inf
@@ -98,13 +100,16 @@ class Cut:
         change, weight = np.zeros(self.at + 2), np.zeros(self.at + 2)
         np.add.at(change, self._made, self._sizes)
         np.add.at(change, np.maximum(self._lasts, self._made), -self._sizes)
-        needed = np.array([self._is_needed(i) for i in self._buffers])
-        np.add.at(weight, self._made, self._sizes * needed)
+        np.add.at(weight, self._made, self._sizes * self._needed)
         return np.cumsum(change), np.cumsum(weight)
 
     def _crossing(self, at: int) -> np.ndarray:
-        """Which buffers are made before a position and read after it, up to the peak."""
-        return (self._made <= at) & (self._lasts > at)
+        """Which buffers are made before a position and read after it, up to the peak.
+
+        With them goes what their units make besides, which would run again for it.
+        """
+        found = (self._made <= at) & (self._lasts > at)
+        return found | (self._needed & np.isin(self._owners, self._owners[found]))
 
     def every(self, n: int) -> frozenset[int]:
         """The buffers across every n-th place where the schedule is narrow."""

@@ -65,6 +65,7 @@ class Recipes:
     settled   the last step that writes a scratch buffer
     reads     by position, the scratch buffers that must be there before a step
     makes     by position, the scratch buffers that are written first there
+    ends      by position, the scratch buffers that are written last there
     uses      the positions of the steps that read a buffer after it is settled
     children  the buffers that units which read a buffer, and may run again, write
     cost      of the whole schedule, in nanoseconds
@@ -144,6 +145,7 @@ class Recipes:
         count = len(self.schedule.steps)
         self.reads: list[list[int]] = [[] for _ in range(count)]
         self.makes: list[list[int]] = [[] for _ in range(count)]
+        self.ends: list[list[int]] = [[] for _ in range(count)]
         self.uses: dict[int, list[int]] = {i: [] for i in self.sizes}
         self.children: dict[int, list[int]] = {i: [] for i in self.sizes}
         for k, step in enumerate(self.schedule.steps):
@@ -153,6 +155,7 @@ class Recipes:
                     self.uses[i].append(k)
         for i in self.sizes:
             self.makes[self._first[i]].append(i)
+            self.ends[self.settled[i]].append(i)
         for u in self.units:
             if u.expires != NEVER:
                 for i in u.reads:
