@@ -195,8 +195,12 @@ def report(name: str) -> None:
     plain(*arguments)
     taken = plain.memory
     print(f"{name}: {NETWORKS[name].__doc__}")
-    print(f"  {taken.fixed / MIB:.2f} MiB of inputs and results, {taken.arena / MIB:.2f} in between")
-    print(f"  {'share':>9} {'budget':>9} {'peak':>9} {'of arena':>9} {'estimated':>9} {'measured':>9}")
+    print(
+        f"  {taken.fixed / MIB:.2f} MiB of inputs and results, {taken.arena / MIB:.2f} in between"
+    )
+    print(
+        f"  {'share':>9} {'budget':>9} {'peak':>9} {'of arena':>9} {'estimated':>9} {'measured':>9}"
+    )
     for share in SHARES:
         budget = (taken.fixed + share * taken.arena) / MIB
         config = CheckpointConfig("auto", memory_budget_mb=budget)

@@ -196,7 +196,9 @@ def _pruned(step: KernelStep, kept: Sequence[int]) -> KernelStep:
         piece=kernel.piece if any(r.over_rows for r in results) else 0,
     )
     operands = tuple([step.operands[i] for i in live if i < base])
-    return replace(step, kernel=made, operands=operands, results=tuple(step.results[n] for n in kept))
+    return replace(
+        step, kernel=made, operands=operands, results=tuple(step.results[n] for n in kept)
+    )
 
 
 def _parts(schedule: Schedule) -> Iterator[Part]:
