@@ -10,6 +10,7 @@ measured in turns in one process (medians). The last rows are strategies without
 import statistics
 import sys
 import time
+from itertools import pairwise
 
 import numpy as np
 
@@ -64,11 +65,11 @@ def mlp(rng):
 
 def cnn(rng):
     """Convolutions with batch norm."""
-    sizes = (3, 16, 16, 16, 32, 32, 32)
+    sizes = (3, *[16] * 8, *[32] * 8)
     parts = []
-    for k, (a, b) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for k, (a, b) in enumerate(pairwise(sizes)):
         parts += [nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU()]
-        parts += [nn.MaxPool2d(2)] if k == 2 else []
+        parts += [nn.MaxPool2d(2)] if k == 7 else []
     model = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
     x = rng.standard_normal((16, 3, 32, 32)).astype(np.float32)
     return model, F.cross_entropy, x, rng.integers(0, 10, 16)
@@ -105,8 +106,8 @@ class Recurrent(nn.Module):
         self.cell, self.head = nn.LSTMCell(width, width), nn.Linear(width, 10)
 
     def forward(self, x):
-        state = None
-        for k in range(x.shape[1]):
+        state = self.cell(x[:, 0])
+        for k in range(1, x.shape[1]):
             state = self.cell(x[:, k], state)
         return self.head(state[0])
 
@@ -178,7 +179,7 @@ def row(name: str, title: str, config: CheckpointConfig, plain, arguments) -> No
     try:
         step(*arguments)
     except BudgetExceeded as e:
-        print(f"  {title:>9} {budget:>9}  refused: {e.smallest / MIB:.3f} MiB at least")
+        print(f"  {title:>9} {budget:>9}  refused: {(e.smallest or 0) / MIB:.3f} MiB at least")
         return
     taken, again = step.memory, step._last().executable.plan.again
     share = taken.arena / taken.unconstrained

@@ -59,12 +59,12 @@ class CallBytes:
 
 def call_bytes(schedule: Schedule, placed: "MemoryPlan") -> CallBytes:
     """The memory of one call of a program."""
-    found = {"input": 0, "output": 0, "constant": 0}
-    for b in schedule.buffers:
-        if b.base is None and b.role in found and b.takes is None:
-            found[b.role] += b.nbytes
+    own = [b for b in schedule.buffers if b.base is None and b.takes is None]
+    inputs, outputs, constants = (
+        sum([b.nbytes for b in own if b.role == role]) for role in ("input", "output", "constant")
+    )
     plain = placed.size if placed.again is None else placed.again.plain
-    return CallBytes(*found.values(), placed.size, plain)
+    return CallBytes(inputs, outputs, constants, placed.size, plain)
 
 
 @dataclass(frozen=True)

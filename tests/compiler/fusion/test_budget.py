@@ -9,7 +9,8 @@ from weft import errors
 from weft.compiler.fusion import recompute
 from weft.compiler.fusion.budget import apply_checkpoints
 from weft.compiler.fusion.eviction import evict
-from weft.compiler.fusion.recompute import NEVER, Recipes, repeat
+from weft.compiler.fusion.recompute import NEVER, Recipes
+from weft.compiler.fusion.repeat import repeat
 from weft.compiler.ir.schedule import Schedule
 from weft.compiler.ir.verify import verify
 from weft.compiler.memory import call_bytes, plan

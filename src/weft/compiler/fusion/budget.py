@@ -17,7 +17,8 @@ from ..ir.schedule import GuardStep, LibraryStep, Schedule, ScheduleStep
 from ..memory import MemoryPlan, Recomputation, call_bytes, live_bytes, plan
 from .eviction import Eviction, evict
 from .kept import Cut
-from .recompute import Recipes, Rerun, repeat
+from .recompute import Recipes
+from .repeat import Rerun, repeat
 
 # The share of bytes of each rung, the rungs in vain before the ladder ends, and the most rungs.
 SHARE, VAIN, MOST = 0.9, 2, 40

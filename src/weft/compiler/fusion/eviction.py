@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
-from .recompute import NEVER, Recipes, Rerun
+from .recompute import NEVER, Recipes
+from .repeat import Rerun
 
 # The most units that are run again for one buffer, and in all for each step of the schedule.
 CHAIN, AGAIN = 128, 4
