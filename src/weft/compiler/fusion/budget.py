@@ -21,7 +21,9 @@ from .recompute import Recipes
 from .repeat import Rerun, repeat
 
 # The share of bytes of each rung, the rungs in vain before the ladder ends, and the most rungs.
-SHARE, VAIN, MOST = 0.9, 2, 40
+SHARE, VAIN, MOST = 0.9, 1, 40
+# From this share of the first on, rungs are further apart: steps run again several times.
+FEW, LESS = 0.2, 0.8
 
 
 class Costs(Protocol):
@@ -129,7 +131,7 @@ class Ladder:
     def _descend(self) -> Iterator["_Rung"]:
         vain, limit, least = 0, float(self.placed.size), self.placed.size
         for _ in range(MOST):
-            limit *= SHARE
+            limit *= SHARE if limit > FEW * self.placed.size else LESS
             if vain > VAIN or not self.placed.size:
                 return
             found = self._within(limit)

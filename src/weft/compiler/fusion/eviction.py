@@ -17,8 +17,9 @@ from math import inf
 from .recompute import NEVER, Recipes
 from .repeat import Rerun
 
-# The most units that are run again for one buffer, and in all for each step of the schedule.
-CHAIN, AGAIN = 128, 4
+# The most units that are run again for one buffer, and the most time for all of them, as a multiple
+# of that of the schedule.
+CHAIN, AGAIN = 128, 3.0
 
 
 @dataclass(frozen=True)
@@ -62,17 +63,18 @@ class _Walk:
         self.pinned: dict[int, int] = {}
         self.order: list[int | Rerun] = []
         self.heap: list[tuple[float, int]] = []
+        self.changed: dict[int, None] = {}  # buffers whose scores are to be computed again
         self.queued: dict[int, float] = {}  # the score under which a buffer is in the heap
 
     def run(self) -> Eviction | None:
-        recipes, most = self.recipes, AGAIN * len(self.recipes.reads)
+        recipes = self.recipes
         for k in range(len(recipes.reads)):
             reads, makes = recipes.reads[k], recipes.makes[k]
             self._pin(reads)
             for i in reads:
                 if i not in self.here:
                     self._compute(i)
-            if len(self.order) - k > most:
+            if self.cost > AGAIN * recipes.cost:
                 return None
             self._take(sum([recipes.sizes[i] for i in makes]))
             self.here.update(makes)
@@ -159,7 +161,9 @@ class _Walk:
             if self._chain(i, self._need(i)) is not None:
                 self._drop(i)
                 return
-        score = self._score(i)
+        self.changed[i] = None
+
+    def _queue(self, i: int, score: float) -> None:
         if score < inf:
             self.queued[i] = score
             heappush(self.heap, (score, i))
@@ -184,6 +188,10 @@ class _Walk:
     def _cheapest(self) -> int | None:
         """The buffer with the least score; scores in the heap are lower bounds, mostly."""
         aside, found = [], None
+        for i in self.changed:
+            if i in self.here:
+                self._queue(i, self._score(i))
+        self.changed.clear()
         while self.heap:
             score, i = heappop(self.heap)
             if i not in self.here or self.queued.get(i) != score:
@@ -193,9 +201,7 @@ class _Walk:
                 continue
             current = self._score(i)
             if self.heap and current > self.heap[0][0]:
-                if current < inf:
-                    self.queued[i] = current
-                    heappush(self.heap, (current, i))
+                self._queue(i, current)
                 continue
             if current < inf:
                 found = i
