@@ -65,11 +65,11 @@ def mlp(rng):
 
 def cnn(rng):
     """Convolutions with batch norm."""
-    sizes = (3, *[16] * 8, *[32] * 8)
+    sizes = (3, *[16] * 14, *[32] * 4)
     parts = []
     for k, (a, b) in enumerate(pairwise(sizes)):
         parts += [nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU()]
-        parts += [nn.MaxPool2d(2)] if k == 7 else []
+        parts += [nn.MaxPool2d(2)] if k == 13 else []
     model = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
     x = rng.standard_normal((16, 3, 32, 32)).astype(np.float32)
     return model, F.cross_entropy, x, rng.integers(0, 10, 16)
@@ -95,7 +95,7 @@ class Skips(nn.Module):
 def shared(rng):
     """Skip connections and shared weights."""
     x = rng.standard_normal((256, 128)).astype(np.float32)
-    return Skips(128, 20), F.cross_entropy, x, rng.integers(0, 10, 256)
+    return Skips(128, 32), F.cross_entropy, x, rng.integers(0, 10, 256)
 
 
 class Recurrent(nn.Module):

@@ -251,6 +251,27 @@ def test_reports_say_what_runs_again():
     assert str(half.explain(stage="schedule")) == str(half._last().executable.schedule)
 
 
+def test_a_strategy_with_a_budget_falls_back_on_what_fits():
+    plain = gradient()
+    plain(X, W)
+    for share in (2.0, 0.5):
+        nbytes = plain.memory.fixed + share * plain.memory.arena
+        both = gradient(CheckpointConfig("none", memory_budget_mb=nbytes / MIB))
+        both(X, W)
+        assert both.memory.peak <= nbytes
+        assert (both.memory.arena == plain.memory.arena) == (share > 1)
+
+
+def test_results_of_library_calls_count():
+    def calls(x):
+        return wf.linalg.svd(x)[1].sum() + wf.sin(x).sum()
+
+    compiled = wf.compile(calls)
+    compiled(X)
+    steps = compiled._last().executable.schedule.steps
+    assert bool(compiled.memory.library) == any(isinstance(s, LibraryStep) for s in steps)
+
+
 def test_several_threads_share_a_program():
     compiled, made = gradient(CheckpointConfig("full")), []
     threads = [threading.Thread(target=lambda: made.append(compiled(X, W))) for _ in range(4)]

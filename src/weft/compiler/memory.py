@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from .ir.kernel import Kernel, moving
-from .ir.schedule import KernelStep, Schedule, ScheduleStep, TiledStep
+from .ir.schedule import KernelStep, LibraryStep, Schedule, ScheduleStep, TiledStep
 from .ir.verify import MalformedSchedule
 
 ALIGNMENT = 64  # bytes: a cache line
@@ -36,6 +36,7 @@ class CallBytes:
     inputs         arguments, captured tensors and state
     outputs        results with new memory
     constants      of the program
+    library        results of a library call before they are copied, at most
     arena          values in between
     unconstrained  the arena if nothing is computed again
     """
@@ -43,13 +44,14 @@ class CallBytes:
     inputs: int
     outputs: int
     constants: int
+    library: int
     arena: int
     unconstrained: int
 
     @property
     def fixed(self) -> int:
         """All but the arena."""
-        return self.inputs + self.outputs + self.constants
+        return self.inputs + self.outputs + self.constants + self.library
 
     @property
     def peak(self) -> int:
@@ -63,8 +65,10 @@ def call_bytes(schedule: Schedule, placed: "MemoryPlan") -> CallBytes:
     inputs, outputs, constants = (
         sum([b.nbytes for b in own if b.role == role]) for role in ("input", "output", "constant")
     )
+    calls = [s.outputs for s in schedule.steps if isinstance(s, LibraryStep)]
+    library = max([sum([schedule.buffers[i].nbytes for i in made]) for made in calls], default=0)
     plain = placed.size if placed.again is None else placed.again.plain
-    return CallBytes(inputs, outputs, constants, placed.size, plain)
+    return CallBytes(inputs, outputs, constants, library, placed.size, plain)
 
 
 @dataclass(frozen=True)

@@ -40,20 +40,25 @@ class Costs(Protocol):
 def apply_checkpoints(
     schedule: Schedule, placed: MemoryPlan, target: Costs, config: CheckpointConfig
 ) -> tuple[Schedule, MemoryPlan]:
-    """The schedule under a strategy, and its plan; raises `BudgetExceeded` if it does not fit."""
+    """The schedule under a strategy, and its plan; with a budget, one that fits.
+
+    Raises `BudgetExceeded` if none does.
+    """
     ladder = Ladder(schedule, placed, target)
     budget, strategy = config.budget, config.strategy
     fixed = call_bytes(schedule, placed).fixed
-    if strategy is CheckpointStrategy.Auto:
-        assert budget is not None
-        found = ladder.first(budget - fixed)
-    elif strategy is CheckpointStrategy.Full:
+    if strategy is CheckpointStrategy.Full:
         found = ladder.smallest()
+    elif strategy is CheckpointStrategy.Auto:
+        found = schedule, placed
     else:
         found = ladder.by_strategy(config)
-    if found is None or (budget is not None and found[1].size > budget - fixed):
-        raise _refusal(ladder, budget or 0)
-    return found
+    if budget is None or found[1].size <= budget - fixed:
+        return found
+    fitting = ladder.first(budget - fixed)
+    if fitting is None:
+        raise _refusal(ladder, budget)
+    return fitting
 
 
 class Ladder:
@@ -177,7 +182,7 @@ def _refusal(ladder: Ladder, budget: int) -> errors.BudgetExceeded:
     failure = errors.BudgetExceeded(
         f"compile: a budget of {_mib(budget)} MiB, and a call takes {_mib(taken.peak)} at least: "
         f"inputs (arguments, parameters, moments) {_mib(taken.inputs)}, new results (gradients) "
-        f"{_mib(taken.outputs + taken.constants)}, values in between {_mib(taken.arena)} "
+        f"{_mib(taken.fixed - taken.inputs)}, values in between {_mib(taken.arena)} "
         f"({_mib(ladder.placed.size)} if nothing is computed again); {_largest(ladder.schedule)}. "
         f"Give memory_budget_mb={_mib(taken.peak)}, or a smaller batch"
     )
