@@ -113,12 +113,8 @@ class Cut:
 
     def every(self, n: int) -> frozenset[int]:
         """The buffers across every n-th place where the schedule is narrow."""
-        across, _ = self._widths()
-        narrow = [
-            k
-            for k in range(1, self.at)
-            if across[k] <= across[k - 1] and across[k] <= across[k + 1]
-        ]
+        width = [self._sizes[self._crossing(k)].sum() for k in range(self.at + 1)]
+        narrow = [k for k in range(1, self.at) if width[k] <= min(width[k - 1], width[k + 1])]
         chosen = np.zeros(len(self._buffers), bool)
         for k in narrow[n - 1 :: n]:
             chosen |= self._crossing(k)
