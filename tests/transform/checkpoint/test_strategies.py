@@ -20,7 +20,7 @@ from weft.transform.modes.trees import flatten
 
 SOAK = bool(os.environ.get("WEFT_SOAK"))
 MIB = 1 << 20
-KINDS = ("selective", "block", "full")
+LIMITED = ("auto", "none", "selective", "block", "full")
 CONFIGS = {
     "selective": wf.CheckpointConfig(strategy="selective", verify=True),
     "cheap": wf.CheckpointConfig(strategy="selective", min_compute_cost=1e9, verify=True),
@@ -151,7 +151,10 @@ def networks(batch: int = 2) -> dict:
 
 
 NETWORKS = networks()
-ALL = [*CONFIGS.items(), ("auto", wf.CheckpointConfig(strategy="auto", memory_budget_mb=1.5))]
+ALL = [
+    *CONFIGS.items(),
+    *((f"{kind} in 1.5", wf.CheckpointConfig(kind, memory_budget_mb=1.5)) for kind in LIMITED),
+]
 
 
 def step(model, x, config, how: str, cast: bool):
@@ -292,7 +295,7 @@ def test_overwritten_behind_our_back():
         {"checkpoint_every_n": 0},
         {"checkpoint_every_n": 1.5},
         {"min_compute_cost": -1},
-        {"memory_budget_mb": 10},
+        {"memory_budget_mb": -1},
         {"strategy": "auto"},
         {"strategy": "auto", "memory_budget_mb": 0},
     ],

@@ -117,7 +117,10 @@ class Template:
             self._programs[key], lifted, of.length, self.large.length
         )
         if derivative is not None and pulled is not None:
-            key, make = graph_key(pulled.graph), partial(build, pulled.graph, {}, derivative.target)
+            key, make = (
+                graph_key(pulled.graph),
+                partial(build, pulled.graph, {}, derivative.target, derivative.checkpoint),
+            )
             native = self._pullbacks.setdefault(key, _Once(make))
             derivative.executable = Padded(  # type: ignore[assignment]
                 native, pulled, of.length, self.large.length
@@ -135,7 +138,7 @@ class Template:
 
 def _build(program: Variant, graph: Graph) -> Executable:
     with time_stages() as program.times:
-        return build(graph, program.donated, program.target)
+        return build(graph, program.donated, program.target, program.checkpoint)
 
 
 class _Once:

@@ -22,7 +22,7 @@ from weakref import ref
 from ... import errors
 from ...arrays.random import get_state, set_state
 from ...core.backends import BACKENDS
-from ...core.checkpointing import CheckpointConfig
+from ...core.checkpointing import MIB, CheckpointConfig
 from ...core.node import Node, NodeExtra
 from ...core.types import Raw
 from ...core.value import GROUND
@@ -30,7 +30,6 @@ from ..modes import limited
 from .strategies import LEAST, Saving
 from .values import Kept, Step, Value
 
-MIB = 1 << 20
 # Seconds of an operation and of a byte, for comparing costs: products against the rest.
 _FLOP, _BYTE = 1e-11, 4e-10
 # After this many uses of values the order in which they are dropped is made anew.
@@ -58,12 +57,12 @@ class _Saved(tuple):
 
 
 class Auto(Saving):
-    """Keeps as much as a budget allows."""
+    """Keeps as much as a budget allows; with another strategy, of what that keeps."""
 
     def __init__(self, config: CheckpointConfig):
         super().__init__(config)
         self.values.on_source = self._charge
-        self.budget = int((config.memory_budget_mb or 0) * MIB)
+        self.budget = config.budget or 0
         self._kept: dict[int, ref[Kept]] = {}
         self._outside: dict[int, Any] = {}  # memory from before, by owner
         self._fixed = 0  # its bytes
@@ -173,7 +172,7 @@ class Auto(Saving):
                 if kept is None:
                     kept = Kept(value, raw)
                     value.kept = ref(kept)
-                    self.drops(value)
+                    self._watch(kept)
                 bridges.append(kept)
         if bridges:
             node.saved = _Saved(node.saved or ())
@@ -182,8 +181,11 @@ class Auto(Saving):
     def drops(self, value: Value) -> bool:
         kept = value.kept()
         assert kept is not None
+        self._watch(kept)
+        return super().drops(value)
+
+    def _watch(self, kept: Kept) -> None:
         self._kept[id(kept)] = ref(kept, partial(self._kept.pop, id(kept)))
-        return False
 
     def before_write(self, x: Any) -> None:
         """Copy what is overwritten in place, so that a refused step can put it back."""
@@ -272,12 +274,14 @@ class Auto(Saving):
         self._undo.clear()
         set_state(self._streams)
         least = ceil(self._allowed / MIB * 100) / 100
-        return errors.BudgetExceeded(
+        failure = errors.BudgetExceeded(
             f"a budget of {self.budget / MIB:g} MiB is too small: {self._fixed / MIB:.4g} MiB are "
             f"taken by what was there before (parameters, data), and the step needs "
             f"{(self._allowed - self._fixed) / MIB:.4g} MiB beside that at its worst moment, with "
             f"everything dropped that can be computed again; memory_budget_mb={least:g} works"
         )
+        failure.smallest = self._allowed
+        return failure
 
 
 def _frees(group: list[Kept]) -> bool:
