@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from math import inf
 
+from ...core.record import record
 from .recompute import NEVER, Recipes
 from .repeat import Rerun
 

@@ -11,6 +11,7 @@ from math import inf
 
 import numpy as np
 
+from ...core.record import record
 from .recompute import Recipes
 
 # Capacities are integers: the costs of all units together, and what is never cut.
