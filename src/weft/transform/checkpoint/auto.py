@@ -239,14 +239,14 @@ class Auto(Saving):
         clock = self.values.clock
         scored = []
         for n, group in enumerate(groups.values()):
-            cost = sum([self._cost(k.value.step, costs) for k in group])
+            cost = sum([self._seconds_again(k.value.step, costs) for k in group])
             nbytes = max([k.value.nbytes for k in group])
             stale = clock - max([k.value.touched for k in group]) + 1
             scored.append((cost / (nbytes * stale), -n, [ref(k) for k in group]))
         scored.sort(reverse=True)
         return [group for _, _, group in scored]
 
-    def _cost(self, step: Any, costs: dict[Step, float]) -> float:
+    def _seconds_again(self, step: Any, costs: dict[Step, float]) -> float:
         """The seconds to compute a step's values again, with what is missing for it."""
         waiting = [step]
         while waiting:

@@ -128,9 +128,9 @@ class Selective(Saving):
 
     def drops(self, value: Value) -> bool:
         elements = max(1, prod(value.array.shape))
-        return self._cost(value.step) < self.config.min_compute_cost * elements
+        return self._flops_again(value.step) < self.config.min_compute_cost * elements
 
-    def _cost(self, step: Any) -> int:
+    def _flops_again(self, step: Any) -> int:
         """The operations that compute a step's values from sources and from what is kept."""
         waiting = [step]
         while waiting:
