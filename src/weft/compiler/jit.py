@@ -150,7 +150,10 @@ def _compile(
     if dynamic is not None:
         from .dynamic.compiled import DynamicCompiled  # few functions need it
 
-        return DynamicCompiled(f, *options, dynamic=dynamic, buckets=buckets)
+        numbers, names, most, checkpoint = options
+        return DynamicCompiled(
+            f, numbers, names, most, checkpoint, dynamic=dynamic, buckets=buckets
+        )
     if buckets is not None:
         raise errors.ArgumentError(
             f"compile: buckets={buckets} without dynamic; give dynamic={{name: axis}} beside it"

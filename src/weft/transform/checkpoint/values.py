@@ -68,7 +68,7 @@ class Step:
         if self.keeps:
             count = op.outputs
             y = arrays[0] if count == 1 else tuple(arrays[:count])
-            kept = op.rule.keep(y, *arrays[count:], *self.static)  # type: ignore[union-attr]
+            kept = op.rule.keep(y, *arrays[count:], *self.static)  # type: ignore[union-attr,misc]
             return list(flat(kept))
         cls = next(a.__class__ for a in arrays if a is not None and a.__class__ in BACKENDS)
         z = op.call(KERNELS[op][BACKENDS[cls].array_type], arrays, self.static)
