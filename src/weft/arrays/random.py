@@ -243,7 +243,10 @@ def randn(
 def _normal(name: str, shape, mean, std, dtype, device, requires_grad: bool, generator) -> Tensor:
     shape, dtype = _shape_of(name, shape), _inexact(name, dtype)
     if isinstance(mean, complex) and dtype not in dtypes.COMPLEX:
-        raise errors.ArgumentError(f"{name}: mean={mean} of {dtype}; give dtype='complex64'")
+        raise errors.ArgumentError(
+            f"{name}: mean={mean} of {dtype}, expected a real number; give dtype='complex64' for "
+            "complex numbers"
+        )
     mean = _number(name, "mean", mean, Complex if dtype in dtypes.COMPLEX else Real)
     std = _number(name, "std", std, Real)
     if not 0.0 <= std < float("inf"):

@@ -10,7 +10,7 @@ from weakref import WeakSet
 Args = TypeVarTuple("Args")
 R = TypeVar("R")
 
-_ALL: "WeakSet[once[Any, Any]]" = WeakSet()
+_ALL: "WeakSet[Any]" = WeakSet()
 
 
 class once(Generic[R, *Args]):

@@ -45,7 +45,7 @@ class _InitSignature:
     def __get__(self, instance: object, owner: type) -> Signature:
         if instance is not None:
             raise AttributeError("__signature__")  # that of a call
-        found = signature(owner.__init__)
+        found = signature(owner.__init__)  # type: ignore[misc]
         _, *parameters = found.parameters.values()
         return found.replace(parameters=parameters, return_annotation=Signature.empty)
 
