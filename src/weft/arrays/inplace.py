@@ -90,9 +90,9 @@ def own_memory(x: Any) -> Any:
     return x._data
 
 
-def into(op: Op, args: Any, out: Tensor) -> Tensor:
-    """Compute an operation into the memory of `out`."""
-    what = f"{op.name}(out=…)"
+def into(op: Op, args: Any, out: Tensor, name: str = "") -> Tensor:
+    """Compute an operation into the memory of `out`; name: the public function's, in messages."""
+    what = f"{name or op.name}(out=…)"
     check_writable(out, what)
     check_untracked(args, what)
     args = dispatch.lift_foreign(op, args)

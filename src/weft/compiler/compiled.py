@@ -17,6 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from weakref import WeakSet
 
 from .. import errors
+from ..core.aval import integer_in
 from ..core.box import BOXED
 from ..core.checkpointing import CheckpointConfig
 from ..core.dtypes import default_float
@@ -285,7 +286,8 @@ def _static_names(
     f: Callable[..., Any], numbers: int | Sequence[int], names: str | Sequence[str]
 ) -> frozenset[int | str]:
     """The static arguments by position and by name, as far as both are known."""
-    numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
+    given = (numbers,) if isinstance(numbers, int | str) else tuple(numbers)
+    numbers = tuple([integer_in("compile", "static_argnums", k) for k in given])
     names = (names,) if isinstance(names, str) else tuple(names)
     found: set[int | str] = {*numbers, *names}
     try:
