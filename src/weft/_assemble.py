@@ -6,8 +6,8 @@ Of the process:
 - warnings that arise in kernels are shown at the user's line (Python's hook, by `core/warned.py`);
 - whoever imports einops later finds tensors known there (`sys.meta_path`, by `arrays/einops_.py`);
 - `weft.linalg`, `weft.fft`, `weft.special` and `weft.random` are names of modules (`sys.modules`);
-- children of a fork begin without this process's threads (`os.register_at_fork`, where the threads
-  are: `backend/shared/threads.py`, `backend/shared/blas.py`).
+- children of a fork begin without this process's threads and locks (`os.register_at_fork`, where
+  those are: `backend/shared/threads.py`, `backend/shared/blas.py`, `core/once.py`).
 
 Of the package:
 
@@ -18,8 +18,8 @@ Of the package:
 Apart from that modules register what they define, each in a table that says so: rows (`core/op.py`
 TABLE), array types (`core/backends.py` BACKENDS), kinds of boxes (`core/box.py`), what the layers
 above applying do (`core/dispatch.py` above). Modules that `import weft` does not load register
-further handlers of forks (`io/lock.py`, `compiler/compiled.py`, `compiler/cpu`), and one of the
-interpreter's exit, which ends the thread pool (`compiler/cpu/runtime/thread_pool.py`).
+further handlers of forks (`io/lock.py`, `compiler/compiled.py`, `compiler/native/machine.py`,
+`compiler/cpu`), and one of the interpreter's exit, which ends the thread pool (`compiler/cpu/runtime/thread_pool.py`).
 """
 
 import sys

@@ -113,7 +113,9 @@ MASKED = {
 }
 
 
-@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, wf.asarray], ids=["numpy", "list", "weft"])
+@pytest.mark.parametrize(
+    "form", [np.asarray, np.ndarray.tolist, wf.asarray], ids=["numpy", "list", "weft"]
+)
 @pytest.mark.parametrize("name", MASKED)
 def test_a_captured_mask_is_refused_as_a_mask(name, form):
     mask = form(np.array([True, False, True]))

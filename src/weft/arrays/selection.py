@@ -399,6 +399,8 @@ def _levels(name: str, q):
     if type(q) in TENSORS:
         return q
     found = np.asarray(q)
+    if found.dtype.kind == "O" and all([hasattr(v, "__float__") for v in found.flat]):
+        return q  # numbers that a compiled function reads anew at each call
     if found.dtype.kind not in "fiub":
         raise errors.DTypeError(f"{name}: q is {q!r}, expected real numbers")
     return found.astype(np.float64)
