@@ -13,13 +13,15 @@ Of the package:
 
 - Tensor gets its methods (`arrays/namespace.py`), and those of `transform/modes/backward.py`;
 - some of NumPy's kernels are replaced by compiled ones for large arrays (`compiler/eager`);
-- the planner of Jacobians gets the compiler, which it does not import (`transform/jacobian`).
+- the planner of Jacobians gets the compiler, which it does not import (`transform/jacobian`);
+- budgets of bytes get the native counter of allocations (`transform/checkpoint/auto.py`).
 
 Apart from that modules register what they define, each in a table that says so: rows (`core/op.py`
 TABLE), array types (`core/backends.py` BACKENDS), kinds of boxes (`core/box.py`), what the layers
 above applying do (`core/dispatch.py` above). Modules that `import weft` does not load register
 further handlers of forks (`io/lock.py`, `compiler/compiled.py`, `compiler/native/machine.py`,
-`compiler/cpu`), and one of the interpreter's exit, which ends the thread pool (`compiler/cpu/runtime/thread_pool.py`).
+`compiler/cpu`), and one of the interpreter's exit, which ends the thread pool
+(`compiler/cpu/runtime/thread_pool.py`).
 """
 
 import sys
