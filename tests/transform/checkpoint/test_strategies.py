@@ -275,6 +275,20 @@ def test_overwritten():
         tape.gradient(y, x)
 
 
+def test_augmented_assignment(everything):
+    """`z += x` makes another value of the same name."""
+    x = wf.tensor(np.random.default_rng(0).normal(size=(40, 40)))
+
+    def f(x):
+        y = wf.sin(x)
+        z = y * 2.0
+        z += x
+        return (z * z.cos()).sum()
+
+    for config in CONFIGS.values():
+        assert bits(gradients(f, [x], config)) == bits(gradients(f, [x], None))
+
+
 def test_overwritten_behind_our_back():
     """What it needs was overwritten through NumPy: verifying finds it and names the operation."""
     memory = np.random.default_rng(0).normal(size=1000)
@@ -303,6 +317,44 @@ def test_overwritten_behind_our_back():
 def test_bad_configs(bad):
     with pytest.raises(errors.ArgumentError, match=r"CheckpointConfig: .*(expected|Auto)"):
         wf.CheckpointConfig(**bad)
+
+
+@pytest.mark.parametrize("kind", ["selective", "block", "full", "auto"])
+def test_nothing_outlives_a_sweep(kind):
+    """A loss that is kept holds no more than without a strategy: no batch, no activations."""
+    model, _ = deep(6)
+    config = wf.CheckpointConfig(kind, memory_budget_mb=100 if kind == "auto" else None)
+    losses = []
+    gc.collect()
+    gc.disable()
+    try:
+        with Counter() as counter:
+            for _ in range(4):
+                x = wf.randn((2048, 32))
+                model.checkpoint(config)
+                losses.append((model(x) ** 2).mean())
+                losses[-1].backward()
+                for p in model.parameters():
+                    p.grad = None
+                del x
+        assert counter.live < 100_000  # one batch has 262 144
+    finally:
+        gc.enable()
+        model.checkpoint(None)
+
+
+def test_several_sweeps():
+    """A graph that is kept is swept again, and Full does not fill up."""
+    model, x = deep(30)
+    parameters = list(model.parameters())
+    model.checkpoint(wf.CheckpointConfig("full"))
+    with Counter() as counter:
+        loss = (model(x) ** 2).mean()
+        first = loss.backward(retain_graph=True)
+        after = counter.live
+        second = loss.backward(retain_graph=True)
+    assert bits(first[p] for p in parameters) == bits(second[p] for p in parameters)
+    assert after < 2_000_000 < 30 * x.nbytes
 
 
 # -- savings -------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from ...core.node import Node, NodeExtra
 from ...core.types import Raw
 from ...core.value import GROUND
 from ..modes import limited
-from .strategies import LEAST, Saving
+from .strategies import LEAST, Saving, unpack
 from .values import Kept, Step, Value
 
 # Seconds of an operation and of a byte, for comparing costs: products against the rest.
@@ -163,14 +163,14 @@ class Auto(Saving):
         super().save(node, y, raws, static)
         if node.extra is None or node.extra.unpack is None:
             node.extra = node.extra or NodeExtra()
-            node.extra.unpack = self.unpack  # a sweep finds the budget by it
+            node.extra.unpack = unpack
         bridges = []
         for raw in raws:
             value = self.values.of(raw)
             if value.__class__ is Value and value.step is not None and value.nbytes >= LEAST:
                 kept = value.kept()
                 if kept is None:
-                    kept = Kept(value, raw)
+                    kept = Kept(value, raw, self)
                     value.kept = ref(kept)
                     self._watch(kept)
                 bridges.append(kept)
@@ -305,7 +305,7 @@ def _holders(x: Any) -> int:
 
 def _alone() -> int:
     """What `_holders` says of an array that only a Kept holds, asked as `_frees` asks."""
-    kept = Kept(None, object())  # type: ignore[arg-type]
+    kept = Kept(None, object(), None)  # type: ignore[arg-type]
     array = kept.array
     return _holders(array)
 

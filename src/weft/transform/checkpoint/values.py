@@ -120,12 +120,15 @@ def _nothing() -> None:
 
 
 class Kept:
-    """What nodes save: a value, with its array or without."""
+    """What nodes save: a value, with its array or without.
 
-    __slots__ = ("__weakref__", "array", "value")
+    owner  what computes it again; it lives as long as something is kept
+    """
 
-    def __init__(self, value: Value, array: Any):
-        self.value, self.array = value, array
+    __slots__ = ("__weakref__", "array", "owner", "value")
+
+    def __init__(self, value: Value, array: Any, owner: Any):
+        self.value, self.array, self.owner = value, array, owner
 
     @property
     def _data(self) -> Any:
@@ -185,7 +188,7 @@ class Values:
             return array
         self.clock += 1
         value = self._by_array.get(id(array))
-        if value is None or value.weak() is not array:
+        if value is None or value.weak() is not array or _is_rewritten(value, array):
             value = Value(None, 0, BACKENDS[array.__class__].nbytes(array))
             if self.on_source is not None:
                 self.on_source(array)
@@ -195,6 +198,9 @@ class Values:
                 value.strong = array
         value.touched = self.clock
         return value
+
+    def __del__(self) -> None:
+        self._by_array.clear()  # the arrays' weak references hold it, and so all values
 
     def bind(self, value: Value, array: Any) -> None:
         """Make an array that of a value."""
@@ -326,6 +332,15 @@ def is_filled(value: Value) -> bool:
     """Whether a node keeps a value's array."""
     kept = value.kept()
     return kept is not None and kept.array is not None
+
+
+def _is_rewritten(value: Value, array: Any) -> bool:
+    """Whether an array was written to after its step made it."""
+    step = value.step
+    if step is None or versions.latest >= step.id:
+        return False
+    when = versions.last_write(array)
+    return when is not None and when < step.id
 
 
 def _is_overwritten(value: Value, step: Step) -> bool:
