@@ -319,6 +319,26 @@ def test_bad_configs(bad):
         wf.CheckpointConfig(**bad)
 
 
+def test_functions_that_do_not_repeat():
+    """A checkpointed function of a counter, of NumPy's random numbers: noticed, and named."""
+    calls = []
+
+    def counting(x):
+        calls.append(1)
+        return wf.exp(x * float(len(calls))).sum()
+
+    def noisy(x):
+        return wf.exp(x * wf.asarray(np.random.normal(size=x.shape))).sum()
+
+    x = wf.tensor(np.linspace(0, 1, 500))
+    for f in (counting, noisy):
+        with wf.GradientTape(checkpoint=CONFIGS["full"]) as tape:
+            tape.watch(x)
+            y = wf.checkpoint(f, x)
+        with pytest.raises(errors.ReplayDiffers, match=r"other numbers in \w+ \(at .*\.py:\d+"):
+            tape.gradient(y, x)
+
+
 @pytest.mark.parametrize("kind", ["selective", "block", "full", "auto"])
 def test_nothing_outlives_a_sweep(kind):
     """A loss that is kept holds no more than without a strategy: no batch, no activations."""

@@ -8,11 +8,8 @@ is filled by running steps again, kernels on arrays: never the user's code. Valu
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
-from hashlib import blake2b
 from typing import Any, Protocol
 from weakref import ref
-
-import numpy as np
 
 from ... import errors
 from ...core import versions
@@ -21,6 +18,7 @@ from ...core.node import ids
 from ...core.op import TABLE, Op
 from ...core.origin import Origin, line_of
 from ...core.types import Raw, Static
+from .digests import digest
 
 
 class Step:
@@ -148,12 +146,6 @@ def flat(saved: Any) -> Iterator[Any]:
 def is_repeatable(op: Op) -> bool:
     """Whether an operation can be run again: the table's rows can, the user's own cannot."""
     return not (op.foreign or op.several) and TABLE.get(op.name) is op
-
-
-def digest(array: Raw) -> bytes:
-    """A digest of an array's bytes."""
-    xp = BACKENDS[array.__class__]
-    return blake2b(np.ascontiguousarray(xp.to_numpy(array)).tobytes(), digest_size=16).digest()
 
 
 class Policy(Protocol):
