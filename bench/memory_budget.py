@@ -1,15 +1,21 @@
-"""Training steps of six networks, compiled under budgets of bytes: peaks, and how much slower.
+"""Training steps of six networks under budgets of bytes: peaks, and how much slower.
 
-Run: python bench/memory_budget.py [network ...]
-A budget is for all memory of a call: arguments, parameters, moments, gradients and values in
-between. Its share is of the values in between, beyond all the rest. `peak` is what a call takes by
-its memory plan; slowdowns are beside the same step without a budget, estimated by the compiler and
-measured in turns in one process (medians). The last rows are strategies without a budget.
+Run: python bench/memory_budget.py [compiled] [eager] [network ...]
+A budget is for all memory of a step: arguments, parameters, moments, gradients and values in
+between. Its share is of the values in between, beyond all the rest. Slowdowns are beside the same
+step without a budget, measured in turns in one process (medians). The last rows are strategies
+without a budget.
+
+Compiled, `peak` is what a call takes by its memory plan, and slowdowns are also estimated by the
+compiler. Eager, it is what the allocator counts, temporaries included; `tracemalloc` is the peak of
+the same step by Python's own count of NumPy's memory, in a run that is not timed.
 """
 
+import gc
 import statistics
 import sys
 import time
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -210,6 +216,78 @@ def report(name: str) -> None:
         row(name, strategy, CheckpointConfig(strategy), plain, arguments)
 
 
+# -- eager -------------------------------------------------------------------------------------
+
+
+class EagerStep:
+    """An eager training step of a network; `base` is what is there before it."""
+
+    def __init__(self, name: str):
+        wf.random.seed(0)
+        self.model, self.loss, x, y = NETWORKS[name](np.random.default_rng(0))
+        self.batch = wf.tensor(x), wf.tensor(y)
+        self.parameters = list(self.model.parameters())
+        self.optimizer = wf.optim.AdamW(self.parameters, lr=1e-3)
+        self(None)
+        gc.collect()
+        self.base = sum(array.nbytes for array in wf.profile.census().arrays)
+        self.gradients = sum(p.nbytes for p in self.parameters)
+
+    def __call__(self, config: CheckpointConfig | None) -> None:
+        x, y = self.batch
+        with wf.GradientTape(checkpoint=config) as tape:
+            value = self.loss(self.model(x), y)
+        self.optimizer.step(tape.gradient(value, self.parameters))
+
+    def peak(self, config: CheckpointConfig | None) -> int:
+        """The most bytes at once, by the allocator."""
+        with wf.profile.Counter() as counter:
+            self(config)
+        return self.base + counter.peak
+
+    def traced_peak(self, config: CheckpointConfig | None) -> int:
+        """The same by tracemalloc, all of whose domains count."""
+        tracemalloc.start()
+        start = tracemalloc.get_traced_memory()[0]
+        self(config)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return self.base + most - start
+
+    def row(self, title: str, config: CheckpointConfig) -> None:
+        budget = "" if config.budget is None else f"{config.budget / MIB:9.2f}"
+        try:
+            peak = self.peak(config)
+        except BudgetExceeded as e:
+            print(f"  {title:>9} {budget:>9}  refused: {(e.smallest or 0) / MIB:.3f} MiB at least")
+            return
+        traced = self.traced_peak(config)
+        measured = slowdown(lambda: self(None), lambda: self(config), ())
+        print(
+            f"  {title:>9} {budget:>9} {peak / MIB:9.2f} {traced / MIB:11.2f} {measured:9.3f}",
+            flush=True,
+        )
+
+
+def eager_report(name: str) -> None:
+    step = EagerStep(name)
+    whole, fixed = step.peak(None), step.base + step.gradients
+    print(f"{name}, eager: {NETWORKS[name].__doc__}")
+    print(
+        f"  {step.base / MIB:.2f} MiB before, {step.gradients / MIB:.2f} of gradients, "
+        f"{(whole - fixed) / MIB:.2f} beyond"
+    )
+    print(f"  {'share':>9} {'budget':>9} {'peak':>9} {'tracemalloc':>11} {'measured':>9}")
+    for share in SHARES:
+        budget = (fixed + share * (whole - fixed)) / MIB
+        step.row(f"{100 * share:.0f} %", CheckpointConfig("auto", memory_budget_mb=budget))
+    for strategy in STRATEGIES:
+        step.row(strategy, CheckpointConfig(strategy))
+
+
 if __name__ == "__main__":
-    for chosen in sys.argv[1:] or NETWORKS:
-        report(chosen)
+    asked = sys.argv[1:]
+    kinds = [a for a in asked if a in ("compiled", "eager")] or ["compiled", "eager"]
+    for chosen in [a for a in asked if a in NETWORKS] or NETWORKS:
+        for kind in kinds:
+            (report if kind == "compiled" else eager_report)(chosen)

@@ -28,8 +28,6 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from numpy._core.multiarray import get_handler_name
-
 from .arrays import einops_, memory, namespace
 from .arrays.tensor import Tensor
 from .compiler.eager import kernels
@@ -56,12 +54,13 @@ def assemble() -> dict[str, Any]:
 
 
 def _counting() -> tuple[Any, Any]:
-    """A native counter of live bytes, and whether an array is counted by one."""
+    """A native counter of live bytes, and what optimizers hold."""
 
     def make() -> Any:
         return import_module(f"{__package__}.profile.counter").Counter()
 
-    def is_counted(array: Any) -> bool:
-        return get_handler_name(array) == "weft_counter"
+    def held() -> Any:
+        optimizers = sys.modules.get(f"{__package__}.optim.optimizer")
+        return () if optimizers is None else optimizers.held_arrays()
 
-    return make, is_counted
+    return make, held

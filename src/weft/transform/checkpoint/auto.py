@@ -10,7 +10,7 @@ gradients are handed out, and random streams and what was written in place are p
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from math import ceil
@@ -37,13 +37,21 @@ _RANKED = 128
 
 
 class Limit:
-    """What Auto needs of an allocator: `weft._assemble` installs one that is native."""
+    """What Auto needs of the layers above, which `weft._assemble` installs.
 
-    def __init__(self, make: Callable[[], Any], is_counted: Callable[[Raw], bool]):
-        self.make, self.is_counted = make, is_counted
+    make  makes a counter of the allocator's bytes
+    held  the arrays that optimizers hold
+    """
+
+    def __init__(self, make: Callable[[], Any], held: Callable[[], Iterable[Raw]]):
+        self.make, self.held = make, held
 
 
 allocator: list[Limit] = []
+# Memory that steps were found to use from before them, by owner: it counts in later steps from
+# their beginning.
+_SEEN: dict[int, ref[Any]] = {}
+_steps = 0  # how many there were
 
 
 class _Saved(tuple):
@@ -86,7 +94,7 @@ class Auto(Saving):
             return
         if self._streams is None:
             self._streams = get_state()
-            self._count_tensors()
+            self._count_before()
         counter = self._start()
         self._depth += 1
         try:
@@ -139,25 +147,36 @@ class Auto(Saving):
 
     def _charge(self, array: Raw) -> None:
         """Count memory that was there before: parameters, batches."""
-        xp = BACKENDS[array.__class__]
-        owner = xp.owning(array)
-        if owner is None or id(owner) in self._outside or allocator[0].is_counted(owner):
+        owner = BACKENDS[array.__class__].owning(array)
+        if owner is None or id(owner) in self._outside:
+            return
+        if any([c.counts(owner) for c in self._counters]):
             return
         self._outside[id(owner)] = ref(owner, partial(self._forget, id(owner), owner.nbytes))
         self._fixed += owner.nbytes
-        if self._counters:
+        if id(owner) not in _SEEN:
+            _SEEN[id(owner)] = ref(owner, partial(_SEEN.pop, id(owner)))
+        if self._depth:
             self._make_room(0)
 
     def _forget(self, key: int, nbytes: int, _: Any) -> None:
         self._outside.pop(key, None)
         self._fixed -= nbytes
 
-    def _count_tensors(self) -> None:
-        """Count the memory of all live tensors: parameters, gradients, moments, data."""
-        for x in [x for x in gc.get_objects() if x.__class__ in GROUND]:
-            raw = getattr(x, "_data", None)
-            if raw.__class__ in BACKENDS:
-                self._charge(raw)
+    def _count_before(self) -> None:
+        """Count what is there: what earlier steps used, what optimizers hold, other tensors."""
+        global _steps
+        _steps += 1
+        for weak in list(_SEEN.values()):
+            if (owner := weak()) is not None:
+                self._charge(owner)
+        for raw in allocator[0].held():
+            self._charge(raw)
+        if _steps & (_steps - 1) == 0:  # the first, second, fourth …: it takes long
+            for x in [x for x in gc.get_objects() if x.__class__ in GROUND]:
+                raw = getattr(x, "_data", None)
+                if raw.__class__ in BACKENDS:
+                    self._charge(raw)
 
     def save(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
         super().save(node, y, raws, static)
