@@ -48,10 +48,6 @@ class Limit:
 
 
 allocator: list[Limit] = []
-# Memory that steps were found to use from before them, by owner: it counts in later steps from
-# their beginning.
-_SEEN: dict[int, ref[Any]] = {}
-_steps = 0  # how many there were
 
 
 class _Saved(tuple):
@@ -154,8 +150,6 @@ class Auto(Saving):
             return
         self._outside[id(owner)] = ref(owner, partial(self._forget, id(owner), owner.nbytes))
         self._fixed += owner.nbytes
-        if id(owner) not in _SEEN:
-            _SEEN[id(owner)] = ref(owner, partial(_SEEN.pop, id(owner)))
         if self._depth:
             self._make_room(0)
 
@@ -164,19 +158,13 @@ class Auto(Saving):
         self._fixed -= nbytes
 
     def _count_before(self) -> None:
-        """Count what is there: what earlier steps used, what optimizers hold, other tensors."""
-        global _steps
-        _steps += 1
-        for weak in list(_SEEN.values()):
-            if (owner := weak()) is not None:
-                self._charge(owner)
+        """Count what is there: what optimizers hold, and all tensors."""
         for raw in allocator[0].held():
             self._charge(raw)
-        if _steps & (_steps - 1) == 0:  # the first, second, fourth …: it takes long
-            for x in [x for x in gc.get_objects() if x.__class__ in GROUND]:
-                raw = getattr(x, "_data", None)
-                if raw.__class__ in BACKENDS:
-                    self._charge(raw)
+        for x in [x for x in gc.get_objects() if x.__class__ in GROUND]:
+            raw = getattr(x, "_data", None)
+            if raw.__class__ in BACKENDS:
+                self._charge(raw)
 
     def save(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
         super().save(node, y, raws, static)

@@ -15,6 +15,7 @@ from ...core.settings import current, exactly, override_settings
 from ...core.value import TENSORS, wrap
 from ..checkpoint.choose import check_config, checkpointing
 from ..jacobian.scheduling import SchedulerConfig
+from ..modes import limited
 from ..modes.backward import seed_for, visit
 from ..modes.paths import nodes_reaching, not_recorded_error
 from ..modes.reverse import sweep
@@ -341,6 +342,12 @@ class GradientTape:
         wanted = {n for n in goals if n is not None}
         _refuse_severed(targets, wanted)
         nodes = [self._target_node(t) for t in targets]
+        # Seeds and copies of gradients count in a budget, too.
+        with limited.around_sweep(nodes) if limited.alive else nullcontext():
+            return self._sweep(targets, sources, nodes, goals, output_gradients, scale)
+
+    def _sweep(self, targets, sources, nodes, goals, output_gradients, scale: float):
+        wanted = {n for n in goals if n is not None}
         seeds = _seeds(targets, nodes, output_gradients, scale)
         _refuse_from_below(targets, wanted)
         if not seeds or not wanted:
