@@ -48,7 +48,7 @@ def assemble() -> dict[str, Any]:
     for name in ("backward", "register_hook", "retain_grad"):
         setattr(Tensor, name, getattr(backward, name))
     kernels.install()
-    auto.allocator.append(auto.Limit(*_counting()))
+    auto.above.new_counter, auto.above.held = _counting()
     compiler.install(lambda f: import_module(f"{__package__}.compiler.jit").compile(f))
     return namespace.FUNCTIONS | namespace.CONSTANTS | namespace.MODULES
 

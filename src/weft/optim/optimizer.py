@@ -13,6 +13,7 @@ from ..arrays.inplace import own_memory, refuse_levels
 from ..arrays.make import zeros_like
 from ..core import dispatch
 from ..core.backends import BACKENDS
+from ..core.box import BOXES
 from ..core.settings import current
 from ..core.value import TENSORS, as_seen_by_trace, wrap
 from ..transform.modes.backward import enable_grad
@@ -59,7 +60,7 @@ def held_arrays() -> Iterator[Any]:
         states = [v for own in optimizer.state.values() for v in own.values()]
         for x in (*parameters, *[getattr(p, "grad", None) for p in parameters], *states):
             raw = getattr(x, "_data", x)
-            if raw.__class__ in BACKENDS and hasattr(raw, "shape"):
+            if type(raw) in BACKENDS and type(raw) not in BOXES:
                 yield raw
 
 

@@ -1,6 +1,8 @@
 """Checkpoint strategies: the same bits as without, less memory, and budgets that are kept."""
 
+import functools
 import gc
+import operator
 import os
 from itertools import product
 
@@ -13,9 +15,12 @@ import weft as wf
 from weft import errors, nn
 from weft.core.call import caller
 from weft.core.dtypes import is_inexact
+from weft.core.settings import current
 from weft.nn import functional as F
+from weft.optim.optimizer import held_arrays
 from weft.profile import Counter
-from weft.transform.checkpoint import auto, strategies
+from weft.transform.checkpoint import auto, choose, strategies
+from weft.transform.modes import limited
 from weft.transform.modes.trees import flatten
 
 SOAK = bool(os.environ.get("WEFT_SOAK"))
@@ -44,18 +49,23 @@ def leaves(tree) -> list:
     return flatten(tree)[0]
 
 
+def weighted_sum(tensors):
+    terms = [(t * t.detach().cos()).real.sum() for t in tensors]
+    return functools.reduce(operator.add, terms) if terms else wf.tensor(0.0)
+
+
 def gradients(f, xs, config, order=1):
     """The gradients of a weighted sum of f's results, and of those of their sum, …"""
     with wf.GradientTape(persistent=order > 1, checkpoint=config) as tape:
         for x in xs:
             tape.watch(x)
         found = [y for y in leaves(f(*xs)) if y.requires_grad]
-        total = sum([(y * y.detach().cos()).real.sum() for y in found], wf.tensor(0.0))
+        total = weighted_sum(found)
         for _ in range(order - 1):
             made = [g for g in tape.gradient(total, xs) if g is not None and g.requires_grad]
             if not made:
                 return []
-            total = sum([(g * g.detach().cos()).real.sum() for g in made], wf.tensor(0.0))
+            total = weighted_sum(made)
     gc.collect()
     return tape.gradient(total, xs)
 
@@ -68,7 +78,7 @@ ROWS = sorted(n for n, op in load().items() if op.rule is not None and op.sample
 @pytest.mark.parametrize("name", ROWS if SOAK else ROWS[::2])
 def test_rows(everything, name):
     """Each row, with a row before and after it, so that it is computed again."""
-    op = load()[name]
+    op, compared = load()[name], 0
     run = caller(op, public=True)
     for case in cases(op)[: 4 if SOAK else 2]:
         arrays = [wf.asarray(a.copy()) if isinstance(a, np.ndarray) else a for a in case.args]
@@ -89,6 +99,9 @@ def test_rows(everything, name):
             continue  # a case that is refused: with a strategy it is, too
         for config in CONFIGS.values():
             assert bits(gradients(f, moving, config)) == expected, (name, case.label, config)
+            compared += 1
+    if not compared:
+        pytest.skip("no case with a gradient")
 
 
 @pytest.mark.parametrize("seed", range(400 if SOAK else 40))
@@ -380,7 +393,7 @@ def test_several_sweeps():
 # -- savings -------------------------------------------------------------------------------------
 
 
-def deep(layers: int, width: int = 32):
+def deep(layers: int = 20, width: int = 32):
     wf.random.seed(0)
     parts = [p for _ in range(layers) for p in (nn.Linear(width, width), nn.GELU())]
     return nn.Sequential(*parts), wf.randn((2048, width))
@@ -398,11 +411,11 @@ def peak(model, x, config) -> tuple[int, list]:
 
 
 def test_savings_of_deep_networks():
-    """The documents' figures: 40 to 60 % by blocks of three, 85 % and more by Full."""
+    """At least the documents' figures: 40 % by blocks of three, 85 and 90 % by Full."""
     model, x = deep(50)
     whole, expected = peak(model, x, None)
     block, found = peak(model, x, wf.CheckpointConfig(strategy="block", checkpoint_every_n=3))
-    assert found == expected and 0.4 < 1 - block / whole < 0.7
+    assert found == expected and 1 - block / whole > 0.4
     full, found = peak(model, x, wf.CheckpointConfig(strategy="full"))
     assert found == expected and 1 - full / whole > 0.85
     model, x = deep(200)
@@ -430,20 +443,31 @@ def residual_blocks():
     return nn.Sequential(*[Block(32) for _ in range(8)]), wf.randn((16, 32, 32))
 
 
-@pytest.mark.parametrize("make", [lambda: deep(20), residual_blocks, lambda: networks(32)["cnn"]])
+def convolutions():
+    wf.random.seed(0)
+    parts = [nn.Conv2d(3, 8, 3, padding=1)]
+    for _ in range(16):
+        parts += [nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1)]
+    return nn.Sequential(*parts), wf.randn((16, 3, 16, 16))
+
+
+# Networks, and the least share of their memory that a budget must do with: convolutions copy their
+# windows, which no strategy saves.
+LEAST_SHARES = {deep: 0.1, residual_blocks: 0.25, convolutions: 0.5}
+
+
+@pytest.mark.parametrize("make", LEAST_SHARES)
 def test_budgets_are_kept(make):
     model, x = make()
     whole, expected = peak(model, x, None)
     fixed = fixed_bytes()
     before = None
     for share in (1.0, 0.75, 0.5, 0.35, 0.25, 0.1):
+        if share < LEAST_SHARES[make]:
+            break
         budget = (fixed + whole * share) / MIB
         config = wf.CheckpointConfig(strategy="auto", memory_budget_mb=budget)
-        try:
-            most, found = peak(model, x, config)
-        except errors.BudgetExceeded as e:
-            assert share < 0.3 or "Conv2d" in str(model), (share, str(e))
-            break
+        most, found = peak(model, x, config)
         assert found == expected
         assert fixed + most <= budget * MIB
         assert before is None or most <= before
@@ -478,6 +502,68 @@ def test_an_impossible_budget():
     with wf.GradientTape() as tape:
         loss = (model(x) ** 2).mean()
     assert bits(tape.gradient(loss, parameters)) == found
+
+
+def test_limits_leave_no_trace():
+    """Under evictions, too, nothing waits for garbage collection; exceptions pass unchanged."""
+    model, x = deep(10)
+    budget = (fixed_bytes() + 5 * x.nbytes) / MIB
+    config = wf.CheckpointConfig("auto", memory_budget_mb=budget)
+    step(model, x, config, "tape", False)
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(KeyError, match="mine"), wf.GradientTape(checkpoint=config):
+            model(x)
+            raise KeyError("mine")
+        step(model, x, config, "tape", False)
+        step(model, x, config, "module", False)
+        assert not limited.alive
+    finally:
+        gc.enable()
+
+
+def test_a_block_that_is_refused_leaves_the_settings(monkeypatch):
+    def refuse():
+        raise errors.ArgumentError("another allocator")
+
+    monkeypatch.setattr(auto.above, "new_counter", refuse)
+    before = current.get()
+    with pytest.raises(errors.ArgumentError, match="another allocator"):
+        wf.GradientTape(checkpoint=wf.CheckpointConfig("auto", memory_budget_mb=1)).__enter__()
+    assert current.get() is before
+
+
+def test_budgets_are_for_numpys_arrays():
+    """On PyTorch's arrays a budget is refused, and the other strategies work."""
+    x = wf.tensor(np.random.default_rng(0).normal(size=(40, 40))).to("torch")
+    expected = [g.to("cpu") for g in gradients(f, [x], None)]
+    for config in CONFIGS.values():
+        found = [g.to("cpu") for g in gradients(f, [x], config)]
+        assert bits(found) == bits(expected)
+    with pytest.raises(errors.DeviceError, match=r"limits NumPy's arrays.*'torch'"):
+        gradients(f, [x], wf.CheckpointConfig("auto", memory_budget_mb=100))
+
+
+def test_optimizers_of_compiled_steps_count():
+    """What an optimizer holds counts from the beginning, also after it was traced."""
+    model, x = deep(4)
+    optimizer = wf.optim.AdamW(model.parameters(), lr=1e-3)
+
+    @wf.compile
+    def compiled(x):
+        optimizer.zero_grad()
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    compiled(x)
+    config = wf.CheckpointConfig("auto", memory_budget_mb=100)
+    saving = choose.saving_for(config)
+    with saving.block():
+        held = sum({id(r): r.nbytes for r in held_arrays()}.values())
+        assert saving.live >= held >= 4 * sum(p.nbytes for p in model.parameters())
 
 
 def test_a_refused_backward_sets_no_gradient():

@@ -19,6 +19,8 @@ from threading import get_ident
 from typing import Any
 from weakref import ref
 
+import numpy as np
+
 from ... import errors
 from ...arrays.random import get_state, set_state
 from ...core.backends import BACKENDS
@@ -36,18 +38,18 @@ _FLOP, _BYTE = 1e-11, 4e-10
 _RANKED = 128
 
 
-class Limit:
-    """What Auto needs of the layers above, which `weft._assemble` installs.
+class Above:
+    """What the layers above install (`weft._assemble`).
 
-    make  makes a counter of the allocator's bytes
-    held  the arrays that optimizers hold
+    new_counter  makes a counter of the bytes that NumPy's allocator has given
+    held         the arrays that optimizers hold
     """
 
-    def __init__(self, make: Callable[[], Any], held: Callable[[], Iterable[Raw]]):
-        self.make, self.held = make, held
+    new_counter: Callable[[], Any]
+    held: Callable[[], Iterable[Raw]]
 
 
-allocator: list[Limit] = []
+above: Above = Above()
 
 
 class _Saved(tuple):
@@ -65,7 +67,10 @@ class Auto(Saving):
 
     def __init__(self, config: CheckpointConfig):
         super().__init__(config)
-        self.values.on_source = self._charge
+        # Weakly: what it owns calls it, and a cycle would keep arrays until Python collects it.
+        me = ref(self)
+        self.values.on_source = lambda array: _call(me, Auto._charge, array)
+        self._on_pressure = lambda size: bool(_call(me, Auto._make_room, size))
         self.budget = config.budget or 0
         self._kept: dict[int, ref[Kept]] = {}
         self._outside: dict[int, Any] = {}  # memory from before, by owner
@@ -95,10 +100,6 @@ class Auto(Saving):
         self._depth += 1
         try:
             yield
-        except Exception as e:
-            if self._allowed > self.budget:
-                raise self.refusal() from e
-            raise
         finally:
             self._depth -= 1
             counter.stop()
@@ -112,7 +113,7 @@ class Auto(Saving):
                 return self._counters[-1]
             except errors.ArgumentError:
                 self._counters[-1].limit(None)
-        self._counters.append(allocator[0].make())
+        self._counters.append(above.new_counter())
         self._counters[-1].start()
         self._set_limit()
         return self._counters[-1]
@@ -122,48 +123,55 @@ class Auto(Saving):
         """The bytes that count now."""
         return self._fixed + sum(c.live for c in self._counters)
 
-    @property
-    def peak(self) -> int:
-        """The most bytes that counted at once, in the last block."""
-        rest = sum(c.live for c in self._counters[:-1])
-        return self._fixed + rest + (self._counters[-1].peak if self._counters else 0)
-
     def _set_limit(self) -> None:
         others = self._fixed + sum(c.live for c in self._counters[:-1])
-        self._counters[-1].limit(max(0, self._allowed - others), self._make_room)
+        self._counters[-1].limit(max(0, self._allowed - others), self._on_pressure)
 
     @contextmanager
     def around_sweep(self) -> Iterator[None]:
+        """The block of a sweep, at whose end a budget that was too small is refused."""
         with self.block():
             yield
             if self._allowed > self.budget:
                 raise self.refusal()
+            self._undo.clear()  # the step is done: nothing of it is put back any more
+            self._streams = get_state()
 
     # -- what counts -----------------------------------------------------------------------------
 
     def _charge(self, array: Raw) -> None:
         """Count memory that was there before: parameters, batches."""
-        owner = BACKENDS[array.__class__].owning(array)
+        xp = BACKENDS[array.__class__]
+        if xp.array_type is not np.ndarray:
+            raise errors.DeviceError(
+                f"a budget of bytes limits NumPy's arrays, and this one is on "
+                f"{xp.device_of(array)!r}; use another strategy there, or .to('cpu')"
+            )
+        owner = xp.owning(array)
         if owner is None or id(owner) in self._outside:
             return
         if any([c.counts(owner) for c in self._counters]):
             return
-        self._outside[id(owner)] = ref(owner, partial(self._forget, id(owner), owner.nbytes))
+        self._outside[id(owner)] = ref(owner, self._forgetting(id(owner), owner.nbytes))
         self._fixed += owner.nbytes
         if self._depth:
             self._make_room(0)
 
-    def _forget(self, key: int, nbytes: int, _: Any) -> None:
+    def _forgetting(self, key: int, nbytes: int) -> Callable[[Any], Any]:
+        """What is called when memory from before is freed."""
+        me = ref(self)
+        return lambda _: _call(me, Auto._forget, key, nbytes)
+
+    def _forget(self, key: int, nbytes: int) -> None:
         self._outside.pop(key, None)
         self._fixed -= nbytes
 
     def _count_before(self) -> None:
         """Count what is there: what optimizers hold, and all tensors."""
-        for raw in allocator[0].held():
-            self._charge(raw)
-        for x in [x for x in gc.get_objects() if x.__class__ in GROUND]:
-            raw = getattr(x, "_data", None)
-            if raw.__class__ in BACKENDS:
+        tensors = [x for x in gc.get_objects() if type(x) in GROUND]
+        found = [*above.held(), *[getattr(x, "_data", None) for x in tensors]]
+        for raw in found:  # those on other devices are not in this memory
+            if type(raw) in BACKENDS and BACKENDS[type(raw)].array_type is np.ndarray:
                 self._charge(raw)
 
     def save(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
@@ -237,7 +245,7 @@ class Auto(Saving):
     def _rank(self) -> list[list[ref[Kept]]]:
         """What is kept, by piece of memory, the cheapest to lose last."""
         groups: dict[int, list[Kept]] = {}
-        for weak in self._kept.values():
+        for weak in list(self._kept.values()):  # the garbage collector may take some away
             kept = weak()
             if kept is not None and kept.array is not None:
                 base = kept.array.base
@@ -289,6 +297,12 @@ class Auto(Saving):
         )
         failure.smallest = self._allowed
         return failure
+
+
+def _call(me: ref[Auto], method: Callable[..., Any], *args: Any) -> Any:
+    """Call a method of an object that is still there."""
+    auto = me()
+    return None if auto is None else method(auto, *args)
 
 
 def _frees(group: list[Kept]) -> bool:

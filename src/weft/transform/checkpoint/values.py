@@ -68,10 +68,10 @@ class Step:
             y = arrays[0] if count == 1 else tuple(arrays[:count])
             kept = op.rule.keep(y, *arrays[count:], *self.static)  # type: ignore[union-attr,misc]
             return list(flat(kept))
-        cls = next(a.__class__ for a in arrays if a is not None and a.__class__ in BACKENDS)
-        z = op.call(KERNELS[op][BACKENDS[cls].array_type], arrays, self.static)
+        xp = next(BACKENDS[a.__class__] for a in arrays if a.__class__ in BACKENDS)
+        z = op.call(KERNELS[op][xp.array_type], arrays, self.static)
         zs = [z] if op.outputs == 1 else z
-        return [r if r.__class__ is cls else BACKENDS[cls].whole(r) for r in zs]
+        return [r if r.__class__ is xp.array_type else xp.whole(r) for r in zs]
 
 
 class Value:
@@ -89,7 +89,6 @@ class Value:
         "__weakref__",
         "digest",
         "firm",
-        "index",
         "kept",
         "nbytes",
         "step",
@@ -98,8 +97,8 @@ class Value:
         "weak",
     )
 
-    def __init__(self, step: Step | None, index: int, nbytes: int):
-        self.step, self.index, self.nbytes = step, index, nbytes
+    def __init__(self, step: Step | None, nbytes: int):
+        self.step, self.nbytes = step, nbytes
         self.weak: Callable[[], Any] = _nothing
         self.strong: Any = None
         self.kept: Callable[[], Kept | None] = _nothing
@@ -181,7 +180,7 @@ class Values:
         self.clock += 1
         value = self._by_array.get(id(array))
         if value is None or value.weak() is not array or _is_rewritten(value, array):
-            value = Value(None, 0, BACKENDS[array.__class__].nbytes(array))
+            value = Value(None, BACKENDS[array.__class__].nbytes(array))
             if self.on_source is not None:
                 self.on_source(array)
             if array.__class__.__weakrefoffset__:
@@ -202,7 +201,7 @@ class Values:
     def made(self, step: Step, arrays: Iterable[Any]) -> None:
         """Note that a step made these arrays; one that is an argument itself is not made."""
         outputs: list[Callable[[], Value | None]] = []
-        for k, array in enumerate(arrays):
+        for array in arrays:
             if not getattr(array.__class__, "__weakrefoffset__", 0):  # None, a number
                 outputs.append(_nothing)
                 continue
@@ -210,7 +209,7 @@ class Values:
             if known is not None and known.weak() is array:
                 outputs.append(ref(known))
                 continue
-            value = Value(step, k, BACKENDS[array.__class__].nbytes(array))
+            value = Value(step, BACKENDS[array.__class__].nbytes(array))
             self.clock += 1
             value.touched = self.clock
             self.bind(value, array)

@@ -43,8 +43,10 @@ def _limits_behind(starts: Iterable[Any]) -> list[Limit]:
 
 def _owners(saved: tuple[Any, ...]) -> Iterator[Any]:
     """The limits that a node's saved values were recorded under."""
-    handles = [v.handle for v in saved if v.__class__ is Packed]
-    for kept in (*handles, *getattr(saved, "bridges", ())):
-        owner = getattr(kept, "owner", None)
+    for v in (*saved, *getattr(saved, "bridges", ())):
+        if v.__class__ is tuple:
+            yield from _owners(v)
+            continue
+        owner = getattr(v.handle if v.__class__ is Packed else v, "owner", None)
         if owner is not None and owner in alive:
             yield owner

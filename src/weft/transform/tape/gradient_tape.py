@@ -150,19 +150,19 @@ class GradientTape:
 
     def __enter__(self) -> "GradientTape":
         self._determined = self._repeatably()
-        self._determined.__enter__()
-        around = current.get()
         amp = self._amp
-        cast = amp.autocast if amp is not None and amp.enabled else around.autocast
-        self._block = ExitStack()
-        self._block.enter_context(override_settings(tapes=(*around.tapes, self), autocast=cast))
-        self._block.enter_context(checkpointing(self._checkpoint))
+        with ExitStack() as block:  # left at once if one of them refuses
+            block.enter_context(self._determined)
+            around = current.get()
+            cast = amp.autocast if amp is not None and amp.enabled else around.autocast
+            block.enter_context(override_settings(tapes=(*around.tapes, self), autocast=cast))
+            block.enter_context(checkpointing(self._checkpoint))
+            self._block = block.pop_all()
         return self
 
     def __exit__(self, *exc: Any) -> None:
         block, self._block = self._block, None
         block.__exit__(*exc)
-        self._determined.__exit__(*exc)
         self._unwatch()
 
     def __del__(self) -> None:
