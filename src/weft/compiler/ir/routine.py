@@ -71,6 +71,11 @@ class Routine(ABC):
         """Multiplications and additions, for profiles; None: not counted."""
         return None
 
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers: no schedule computes them twice."""
+        return False
+
     def describe(self) -> list[str]:
         """What it does, a title and lines about what is inside; empty: its fields say that."""
         return []
