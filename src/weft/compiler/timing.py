@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Lock
+from threading import RLock
 from time import perf_counter
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import ref
 
 _times: ContextVar[dict[str, float] | None] = ContextVar("weft_stages", default=None)
 
@@ -44,15 +44,16 @@ class _Frame(Protocol):
     def report_times(self, to: StepTimes | None) -> None: ...
 
 
-_frames: WeakSet[_Frame] = WeakSet()
+_frames: list[ref[_Frame]] = []  # no WeakSet: Ctrl-C is lost in Python's callbacks of weak ones
 _observers: list[StepTimes] = []
-_lock = Lock()
+_lock = RLock()  # a signal handler may compile, and so enter a frame, while it is held
 
 
 def watch_frame(frame: _Frame) -> None:
     """Enter a new frame, whose steps are timed while anyone asks for that."""
     with _lock:
-        _frames.add(frame)
+        _frames[:] = [weak for weak in _frames if weak() is not None]
+        _frames.append(ref(frame))
         if _observers:
             frame.report_times(_tell)
 
@@ -66,8 +67,9 @@ def time_steps(to: StepTimes, on: bool) -> None:
         before = bool(_observers)
         _observers.append(to) if on else _observers.remove(to)
         if before != bool(_observers):
-            for frame in _frames:
-                frame.report_times(_tell if _observers else None)
+            for frame in [weak() for weak in _frames]:
+                if frame is not None:
+                    frame.report_times(_tell if _observers else None)
 
 
 def _tell(schedule: Any, segment: int, times: list[int]) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,17 @@ def scanned():
     return lambda n: (few if n == 3.0 else many)(ONES), (3.0, np.inf)
 
 
+def compiling():
+    """Programs that are new; without a cache on disk, LLVM compiles each of them."""
+    fresh = count(2)
+
+    def call(n):
+        scale = 1.0 if n == 3.0 else float(next(fresh))
+        return wf.compile(lambda x: wf.sin(x * scale) + scale)(ONES)
+
+    return call, (3.0, np.inf)
+
+
 def large(make: Callable, *shapes) -> Callable:
     """A function of large arrays, called again and again."""
 
@@ -93,6 +105,7 @@ PURE = {
     "while": endless,
     "loops in loops": nested,
     "scan": scanned,
+    "compiling": compiling,
     "chain": large(chain, (2000, 2000)),
     "product": large(lambda a, b: wf.tanh(a @ b) @ b, (2000, 2000), (2000, 2000)),
     "convolution": large(convolved, (16, 32, 64, 64), (32, 32, 3, 3)),

@@ -2,15 +2,13 @@
 
 from time import CLOCK_MONOTONIC
 
-import llvmlite.binding as llvm
-
 from ...core.once import once
 from ..cache.disk import cache
 from ..emit.code import LLModule
 from . import layout
 from .buffers import write_kept, write_room
 from .entry import write_entry
-from .machine import Loaded, host
+from .machine import Loaded, host, triple
 from .objects import PROVIDERS, digest, link, pack_object
 from .pick import write_pick
 from .products import write_product, write_tiles, write_vector_product
@@ -30,9 +28,8 @@ EXPORTS = [
 def module_of_driver() -> LLModule:
     """The LLVM IR of these functions."""
     module = LLModule(host().attributes)
-    triple = llvm.get_process_triple()
     write_signals(module, CLOCK_MONOTONIC)
-    write_thread_pool(module, triple.partition("-")[0], "linux" in triple)
+    write_thread_pool(module, triple().partition("-")[0], "linux" in triple())
     write_entry(module)
     write_product(module)
     write_tiles(module)

@@ -5,12 +5,14 @@ from functools import lru_cache
 from itertools import count
 from threading import RLock
 from typing import Any
+from weakref import ref
 
 import llvmlite.binding as llvm
 
 from ...core.once import once
-from ...core.record import field, record
+from ...core.record import record
 from ..emit.code import LLModule
+from .shielded import shielded
 
 # LLVM's global context is shared by all threads.
 _lock = RLock()
@@ -46,6 +48,14 @@ class Processor:
 
 
 @once
+@shielded
+def triple() -> str:
+    """LLVM's name of the kind of machine and system."""
+    return llvm.get_process_triple()
+
+
+@once
+@shielded
 def host() -> Processor:
     """The processor that runs this program."""
     return Processor(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
@@ -56,7 +66,7 @@ def _machine(target: Processor, level: int = 3) -> llvm.TargetMachine:
     """LLVM's code generator for a processor, at a level of optimisation."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+    return llvm.Target.from_triple(triple()).create_target_machine(
         cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="small"
     )
 
@@ -92,6 +102,7 @@ def _optimise(module: LLModule, target: Processor) -> llvm.ModuleRef:
     return parsed
 
 
+@shielded
 def compile_module(
     module: LLModule, target: Processor | None = None, quickly: bool = False
 ) -> bytes:
@@ -104,6 +115,7 @@ def compile_module(
         return _machine(target).emit_object(_optimise(module, target))
 
 
+@shielded
 def assembly(module: LLModule, target: Processor | None = None) -> str:
     """A module as the processor's assembly, for reading."""
     target = target or host()
@@ -143,16 +155,24 @@ class Loaded:
     """An object in memory: its functions stay callable as long as this lives."""
 
     addresses: dict[str, int]
-    _hold: Any = field(repr=False)
 
 
+# What LLVM frees once nobody uses it. A destructor would do that in the thread that drops the last
+# reference, maybe the main thread; this is done by the next one to load an object.
+_trackers: list[tuple[ref[Loaded], Any]] = []
+
+
+@shielded
 def load(image: bytes, exports: list[str], symbols: dict[str, int]) -> Loaded:
     """Link an object file: `exports` are its functions, `symbols` the addresses that it imports."""
     with _lock:
+        _trackers[:] = [(weak, hold) for weak, hold in _trackers if weak() is not None]
         builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
         for name in exports:
             builder.export_symbol(name)
         for name, address in symbols.items():
             builder.import_symbol(name, address)
         hold = builder.link(_linkers.next(), f"weft{next(_NAMES)}")
-    return Loaded({name: hold[name] for name in exports}, hold)
+        loaded = Loaded({name: hold[name] for name in exports})
+        _trackers.append((ref(loaded), hold))
+    return loaded

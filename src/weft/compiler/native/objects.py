@@ -4,13 +4,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding as llvm
-
 from ..cache import keys
 from ..emit.capsules import blas_function
 from ..emit.code import LLModule
 from ..emit.elementary import PREFIX, address_of
-from .machine import Loaded, Processor, compile_module, host, load
+from .machine import Loaded, Processor, compile_module, host, load, triple
 
 # Prefix of BLAS's functions, which have Fortran's conventions and 32-bit integers.
 BLAS = "blas_"
@@ -51,4 +49,4 @@ def digest(kind: str, program: tuple[Any, ...], target: Processor | None = None)
 def machine_key(target: Processor | None = None) -> tuple[str, ...]:
     """What distinguishes this processor from others."""
     target = target or host()
-    return (llvm.get_process_triple(), target.cpu, target.features)
+    return (triple(), target.cpu, target.features)
