@@ -215,6 +215,10 @@ class NothingToDoWarning(UserWarning):
     """A call of `Trainer.fit` whose epochs or steps have been done already."""
 
 
+class GradientHealthWarning(UserWarning):
+    """Gradients of a run that vanish or explode."""
+
+
 class NotDeterministicWarning(UserWarning):
     """Something that may give another result in the next run, where that is allowed."""
 

@@ -10,6 +10,7 @@
 from .benchmark import BenchmarkConfig, BenchmarkResult, PerformanceBenchmark
 from .census import Census, LiveArray, census
 from .counter import Counter
+from .health import GradientHealthReport, GradientStats, grad_stats
 from .leaks import Leak, LeakReport
 from .memory import GradientMemoryProfiler, MemoryCheckpoint
 
@@ -18,13 +19,16 @@ __all__ = [
     "BenchmarkResult",
     "Census",
     "Counter",
+    "GradientHealthReport",
     "GradientMemoryProfiler",
+    "GradientStats",
     "Leak",
     "LeakReport",
     "LiveArray",
     "MemoryCheckpoint",
     "PerformanceBenchmark",
     "census",
+    "grad_stats",
 ]
 
 
