@@ -147,6 +147,10 @@ class BudgetExceeded(WeftError, MemoryError):
     """A budget of bytes that a step cannot be run in; the message says which one works."""
 
 
+class OffloadError(WeftError, OSError):
+    """Saved values that could not be moved out: no space is left where they go."""
+
+
 class NotDeterministic(WeftError, RuntimeError):
     """Something that may give another result in the next run, where that is to be refused."""
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from .. import errors
 
@@ -36,6 +37,10 @@ class CheckpointConfig:
     min_compute_cost    Selective: operations for each element from which on a value is kept
     memory_budget_mb    Auto: the most memory, in MiB (2²⁰ bytes), parameters included
     verify              compare what is computed again with a digest of what it was
+    offload             instead of computing values again, move them out: "cpu" from a GPU to host
+                        memory (see `wf.save_on_cpu`), "disk" to a temporary file (see
+                        `wf.save_on_disk`). What cannot be moved, since it is there already, is
+                        computed again
 
     >>> import weft as wf
     >>> config = wf.CheckpointConfig(strategy=wf.CheckpointStrategy.Block, checkpoint_every_n=2)
@@ -51,6 +56,7 @@ class CheckpointConfig:
     min_compute_cost: float = 100.0
     memory_budget_mb: float | None = None
     verify: bool = False
+    offload: Literal["cpu", "disk"] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, CheckpointStrategy):
@@ -84,4 +90,21 @@ class CheckpointConfig:
             raise errors.ArgumentError(
                 f"CheckpointConfig: strategy {self.strategy.name} with "
                 f"memory_budget_mb={budget!r}; Auto needs a budget, and only Auto has one"
+            )
+        self._check_offload()
+
+    def _check_offload(self) -> None:
+        if self.offload not in (None, "cpu", "disk"):
+            raise errors.ArgumentError(
+                f"CheckpointConfig: offload={self.offload!r}, expected 'cpu', 'disk' or None"
+            )
+        if self.offload is not None and self.strategy is CheckpointStrategy.None_:
+            raise errors.ArgumentError(
+                f"CheckpointConfig: offload={self.offload!r} moves what a strategy does not keep, "
+                "and None_ keeps everything; strategy='full' moves all"
+            )
+        if self.offload == "cpu" and self.strategy is CheckpointStrategy.Auto:
+            raise errors.ArgumentError(
+                "CheckpointConfig: offload='cpu' with Auto, whose budget is of host memory; "
+                "offload='disk' moves out of that"
             )

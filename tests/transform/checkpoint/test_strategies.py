@@ -15,7 +15,7 @@ from weft.core.call import caller
 from weft.core.dtypes import is_inexact
 from weft.nn import functional as F
 from weft.profile import Counter
-from weft.transform.checkpoint import auto, strategies
+from weft.transform.checkpoint import auto, offload, strategies
 from weft.transform.modes.trees import flatten
 
 SOAK = bool(os.environ.get("WEFT_SOAK"))
@@ -26,6 +26,7 @@ CONFIGS = {
     "cheap": wf.CheckpointConfig(strategy="selective", min_compute_cost=1e9, verify=True),
     "block": wf.CheckpointConfig(strategy="block", checkpoint_every_n=2, verify=True),
     "full": wf.CheckpointConfig(strategy="full", verify=True),
+    "disk": wf.CheckpointConfig(strategy="full", offload="disk"),
 }
 
 
@@ -34,6 +35,7 @@ def everything(monkeypatch):
     """Small values are dropped, too."""
     monkeypatch.setattr(strategies, "LEAST", 0)
     monkeypatch.setattr(auto, "LEAST", 0)
+    monkeypatch.setattr(offload, "LEAST", 0)
 
 
 def bits(tensors) -> list[bytes]:
@@ -151,7 +153,11 @@ def networks(batch: int = 2) -> dict:
 
 
 NETWORKS = networks()
-ALL = [*CONFIGS.items(), ("auto", wf.CheckpointConfig(strategy="auto", memory_budget_mb=1.5))]
+BUDGETS = {
+    "auto": wf.CheckpointConfig(strategy="auto", memory_budget_mb=1.5),
+    "auto, disk": wf.CheckpointConfig(strategy="auto", memory_budget_mb=1.5, offload="disk"),
+}
+ALL = [*CONFIGS.items(), *BUDGETS.items()]
 
 
 def step(model, x, config, how: str, cast: bool):
@@ -245,7 +251,7 @@ def test_threads(everything):
 
     def run(k):
         for _ in range(5):
-            found[k] = bits(gradients(f, [xs[k]], list(CONFIGS.values())[k % 4]))
+            found[k] = bits(gradients(f, [xs[k]], list(CONFIGS.values())[k % len(CONFIGS)]))
 
     threads = [Thread(target=run, args=(k,)) for k in range(6)]
     [t.start() for t in threads]
@@ -295,10 +301,13 @@ def test_overwritten_behind_our_back():
         {"memory_budget_mb": 10},
         {"strategy": "auto"},
         {"strategy": "auto", "memory_budget_mb": 0},
+        {"offload": "tape"},
+        {"strategy": "none", "offload": "disk"},
+        {"strategy": "auto", "memory_budget_mb": 1, "offload": "cpu"},
     ],
 )
 def test_bad_configs(bad):
-    with pytest.raises(errors.ArgumentError, match=r"CheckpointConfig: .*(expected|Auto)"):
+    with pytest.raises(errors.ArgumentError, match=r"CheckpointConfig: .*(expected|Auto|None_)"):
         wf.CheckpointConfig(**bad)
 
 
@@ -356,14 +365,15 @@ def residual_blocks():
 
 
 @pytest.mark.parametrize("make", [lambda: deep(20), residual_blocks, lambda: networks(32)["cnn"]])
-def test_budgets_are_kept(make):
+@pytest.mark.parametrize("moves", [None, "disk"])
+def test_budgets_are_kept(make, moves):
     model, x = make()
     whole, expected = peak(model, x, None)
     fixed = fixed_bytes()
     before = None
     for share in (1.0, 0.75, 0.5, 0.35, 0.25, 0.1):
         budget = (fixed + whole * share) / MIB
-        config = wf.CheckpointConfig(strategy="auto", memory_budget_mb=budget)
+        config = wf.CheckpointConfig(strategy="auto", memory_budget_mb=budget, offload=moves)
         try:
             most, found = peak(model, x, config)
         except errors.BudgetExceeded as e:

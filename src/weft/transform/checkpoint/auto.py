@@ -93,6 +93,8 @@ class Auto(Saving):
         try:
             yield
         except Exception as e:
+            if counter.failure is not None:  # of what could not be moved out
+                raise counter.failure from e
             if self._allowed > self.budget:
                 raise self.refusal() from e
             raise
@@ -166,7 +168,7 @@ class Auto(Saving):
             node.extra = node.extra or NodeExtra()
             node.extra.unpack = self.unpack  # a sweep finds the budget by it
         bridges = []
-        for raw in raws:
+        for raw in raws if self.place is None else ():  # what is moved out is not computed again
             value = self.values.of(raw)
             if value.__class__ is Value and value.step is not None and value.nbytes >= LEAST:
                 kept = value.kept()
@@ -217,9 +219,7 @@ class Auto(Saving):
                 found = [weak() for weak in self._ranking.pop()]
                 group = [k for k in found if k is not None and k.array is not None]
                 found.clear()
-                if group and _frees(group) and all([self.values.firm(k.value) for k in group]):
-                    for kept in group:
-                        kept.array = None
+                if group and _frees(group) and self.drop(group):
                     return True
             if fresh:
                 return False
@@ -237,8 +237,10 @@ class Auto(Saving):
         clock = self.values.clock
         scored = []
         for n, group in enumerate(groups.values()):
-            cost = sum([self._cost(k.value.step, costs) for k in group])
             nbytes = max([k.value.nbytes for k in group])
+            cost = nbytes * _BYTE  # of moving it
+            if self.place is None:
+                cost = sum([self._cost(k.value.step, costs) for k in group])
             stale = clock - max([k.value.touched for k in group]) + 1
             scored.append((cost / (nbytes * stale), -n, [ref(k) for k in group]))
         scored.sort(reverse=True)

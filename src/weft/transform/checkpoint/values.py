@@ -120,12 +120,16 @@ def _nothing() -> None:
 
 
 class Kept:
-    """What nodes save: a value, with its array or without."""
+    """What nodes save: a value, with its array or without.
 
-    __slots__ = ("__weakref__", "array", "value")
+    moved  where the array was moved to; None: nowhere
+    """
+
+    __slots__ = ("__weakref__", "array", "moved", "value")
 
     def __init__(self, value: Value, array: Any):
         self.value, self.array = value, array
+        self.moved: Any = None
 
     @property
     def _data(self) -> Any:
@@ -184,8 +188,8 @@ class Values:
         if array is None or array.__class__ in PYTHON_SCALARS:
             return array
         self.clock += 1
-        value = self._by_array.get(id(array))
-        if value is None or value.weak() is not array:
+        value = self.known(array)
+        if value is None:
             value = Value(None, 0, BACKENDS[array.__class__].nbytes(array))
             if self.on_source is not None:
                 self.on_source(array)
@@ -195,6 +199,11 @@ class Values:
                 value.strong = array
         value.touched = self.clock
         return value
+
+    def known(self, array: Any) -> Value | None:
+        """The value of an array, if it has one."""
+        value = self._by_array.get(id(array))
+        return value if value is not None and value.weak() is array else None
 
     def bind(self, value: Value, array: Any) -> None:
         """Make an array that of a value."""
@@ -208,8 +217,8 @@ class Values:
             if not getattr(array.__class__, "__weakrefoffset__", 0):  # None, a number
                 outputs.append(_nothing)
                 continue
-            known = self._by_array.get(id(array))
-            if known is not None and known.weak() is array:
+            known = self.known(array)
+            if known is not None:
                 outputs.append(ref(known))
                 continue
             value = Value(step, k, BACKENDS[array.__class__].nbytes(array))
@@ -254,6 +263,9 @@ class Values:
             if v in held:
                 continue
             array = v.array
+            kept = v.kept() if array is None else None
+            if kept is not None and kept.moved is not None:
+                array = kept.moved.load()
             if array is not None:
                 held[v] = array
             elif v.step is not None and v.step not in steps:
@@ -319,7 +331,7 @@ def _outputs(step: Step) -> list[Value]:
 
 def _is_empty(value: Value) -> bool:
     kept = value.kept()
-    return kept is not None and kept.array is None
+    return kept is not None and kept.array is None and kept.moved is None
 
 
 def is_filled(value: Value) -> bool:
