@@ -87,8 +87,9 @@ class CheckpointConfig:
                 f"CheckpointConfig: memory_budget_mb={budget!r}, expected MiB, more than 0"
             )
         if (self.strategy is CheckpointStrategy.Auto) != (budget is not None):
+            name = CheckpointStrategy(self.strategy).name
             raise errors.ArgumentError(
-                f"CheckpointConfig: strategy {self.strategy.name} with "
+                f"CheckpointConfig: strategy {name} with "
                 f"memory_budget_mb={budget!r}; Auto needs a budget, and only Auto has one"
             )
         self._check_offload()
