@@ -251,6 +251,20 @@ def test_other_backends(device):
         assert got.device == device and bits([got.to("cpu")]) == expected
 
 
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+def test_strategies_leave_parameters(stored, device):
+    """Nor are views of them moved; what is made of them is."""
+    w = wf.Parameter(wf.rand((60, 40), device=device))
+    x = wf.rand((50, 40), device=device)
+    with wf.GradientTape(checkpoint=wf.CheckpointConfig(strategy="full", offload="disk")) as tape:
+        y = wf.exp((x @ w.mT.reshape(40, 60)) * 0.1).sum()
+    whole = [np.ascontiguousarray(v.to("cpu").detach().numpy()).tobytes() for v in (w, w.mT, x)]
+    assert stored and not set(whole) & set(stored)
+    with wf.GradientTape() as plain:
+        z = wf.exp((x @ w.mT.reshape(40, 60)) * 0.1).sum()
+    assert bits([tape.gradient(y, w).to("cpu")]) == bits([plain.gradient(z, w).to("cpu")])
+
+
 # -- threads, exceptions, forks, full disks ------------------------------------------------------
 
 

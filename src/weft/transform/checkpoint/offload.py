@@ -99,13 +99,13 @@ class Offload:
         for result in y if y.__class__ is tuple else (y,):
             if result is not None and _is_array(result):
                 key = id(result)
-                self._results[key] = ref(result, partial(self._results.pop, key))
+                self._results[key] = ref(result, partial(_forget, self._results, key))
         saved, parents = node.saved or (), node.parents or ()
         for p in parents:
             tensor = p.tensor and p.tensor() if isinstance(p, Leaf) else None
             if tensor is not None and tensor._data.__class__ in BACKENDS:
-                raw = tensor._data
-                self._leaves[BACKENDS[raw.__class__].owner(raw)] = ref(tensor)
+                key = BACKENDS[tensor._data.__class__].owner(tensor._data)
+                self._leaves[key] = ref(tensor, partial(_forget, self._leaves, key))
         if getattr(node.op.rule, "keep", None) is not None or len(saved) != len(parents) + 1:
             return self._pack(saved)
         both = zip(saved, (None, *parents), strict=True)
@@ -138,6 +138,11 @@ class Offload:
 
 def _nothing() -> None:
     return None
+
+
+def _forget(known: dict[int, Any], key: int, gone: Any) -> None:
+    if known.get(key) is gone:
+        del known[key]
 
 
 def _is_array(raw: Any) -> bool:

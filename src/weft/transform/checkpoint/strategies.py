@@ -93,7 +93,7 @@ class Saving:
         what no step made, which stays.
         """
         moved = None
-        if self.place is not None and not self._is_source(group[0].array):
+        if self.place is not None and not self._is_view_of_source(group[0].value):
             moved = self.place.store([kept.array for kept in group])
         if moved is None and not all([self.values.firm(kept.value) for kept in group]):
             return False
@@ -101,11 +101,17 @@ class Saving:
             kept.array, kept.moved = None, place
         return True
 
-    def _is_source(self, array: Any) -> bool:
-        """Whether an array is a view of memory that no step made: a parameter, a batch."""
-        owner = BACKENDS[array.__class__].owning(array)
-        value = None if owner is None or owner is array else self.values.known(owner)
-        return value is not None and value.step is None
+    def _is_view_of_source(self, value: Value) -> bool:
+        """Whether a value lies in memory that no step made: a parameter's, a batch's."""
+        cls = value.array.__class__
+        owner = BACKENDS[cls].owner(value.array)
+        while value.step is not None:
+            arrays = [(v, v.array) for v in value.step.values]
+            same = [v for v, a in arrays if a.__class__ is cls and BACKENDS[cls].owner(a) == owner]
+            if not same:
+                return False
+            value = same[0]
+        return True
 
     def unpack(self, kept: Kept) -> Any:
         """A saved value as a tensor, computed again if it is not there."""
