@@ -93,24 +93,12 @@ class Saving:
         what no step made, which stays.
         """
         moved = None
-        if self.place is not None and not self._is_view_of_source(group[0].value):
+        if self.place is not None and not self.values.is_source(group[0].array):
             moved = self.place.store([kept.array for kept in group])
         if moved is None and not all([self.values.firm(kept.value) for kept in group]):
             return False
         for kept, place in zip(group, moved or [None] * len(group), strict=True):
             kept.array, kept.moved = None, place
-        return True
-
-    def _is_view_of_source(self, value: Value) -> bool:
-        """Whether a value lies in memory that no step made: a parameter's, a batch's."""
-        cls = value.array.__class__
-        owner = BACKENDS[cls].owner(value.array)
-        while value.step is not None:
-            arrays = [(v, v.array) for v in value.step.values]
-            same = [v for v, a in arrays if a.__class__ is cls and BACKENDS[cls].owner(a) == owner]
-            if not same:
-                return False
-            value = same[0]
         return True
 
     def unpack(self, kept: Kept) -> Any:

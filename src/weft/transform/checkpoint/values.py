@@ -179,6 +179,7 @@ class Values:
 
     def __init__(self, verify: bool = False):
         self._by_array: dict[int, Value] = {}
+        self._sources: dict[int, Callable[[], Any]] = {}  # arrays that no step made, by memory
         self._verify = verify
         self.on_source: Callable[[Raw], None] | None = None  # told of arrays that no step made
         self.clock = 0
@@ -195,6 +196,7 @@ class Values:
                 self.on_source(array)
             if array.__class__.__weakrefoffset__:
                 self.bind(value, array)
+                self._sources[BACKENDS[array.__class__].owner(array)] = value.weak
             else:  # a NumPy scalar
                 value.strong = array
         value.touched = self.clock
@@ -204,6 +206,10 @@ class Values:
         """The value of an array, if it has one."""
         value = self._by_array.get(id(array))
         return value if value is not None and value.weak() is array else None
+
+    def is_source(self, array: Any) -> bool:
+        """Whether an array lies in memory that no step made: a parameter's, a batch's."""
+        return self._sources.get(BACKENDS[array.__class__].owner(array), _nothing)() is not None
 
     def bind(self, value: Value, array: Any) -> None:
         """Make an array that of a value."""
