@@ -6,6 +6,8 @@ from typing import Literal
 
 from .. import errors
 
+MIB = 1 << 20
+
 
 class CheckpointStrategy(Enum):
     """What is kept for the backward pass, and what is computed again.
@@ -35,12 +37,14 @@ class CheckpointConfig:
     strategy            a `CheckpointStrategy`, or its name
     checkpoint_every_n  Block: one value in this many is kept
     min_compute_cost    Selective: operations for each element from which on a value is kept
-    memory_budget_mb    Auto: the most memory, in MiB (2²⁰ bytes), parameters included
-    verify              compare what is computed again with a digest of what it was
+    memory_budget_mb    the most memory, in MiB (2²⁰ bytes): of all tensors, parameters included;
+                        where the strategy takes more, more is computed again
+    verify              compare what is computed again with a digest of what it was, and name the
+                        first operation that differs; for debugging eager programs
     offload             instead of computing values again, move them out: "cpu" from a GPU to host
                         memory (see `wf.save_on_cpu`), "disk" to a temporary file (see
                         `wf.save_on_disk`). What cannot be moved, since it is there already, is
-                        computed again
+                        computed again. For eager programs
 
     >>> import weft as wf
     >>> config = wf.CheckpointConfig(strategy=wf.CheckpointStrategy.Block, checkpoint_every_n=2)
@@ -59,53 +63,45 @@ class CheckpointConfig:
     offload: Literal["cpu", "disk"] | None = None
 
     def __post_init__(self) -> None:
+        names = [s.value for s in CheckpointStrategy]
         if not isinstance(self.strategy, CheckpointStrategy):
-            try:
-                object.__setattr__(self, "strategy", CheckpointStrategy(str(self.strategy).lower()))
-            except ValueError:
-                names = ", ".join(s.value for s in CheckpointStrategy)
-                raise errors.ArgumentError(
-                    f"CheckpointConfig: strategy={self.strategy!r}, expected one of {names}"
-                ) from None
-        if (
-            isinstance(self.checkpoint_every_n, bool)
-            or not isinstance(self.checkpoint_every_n, int)
-            or self.checkpoint_every_n < 1
-        ):
-            raise errors.ArgumentError(
-                f"CheckpointConfig: checkpoint_every_n={self.checkpoint_every_n!r}, expected an "
-                "integer of 1 or more"
-            )
+            name = str(self.strategy).lower()
+            if name not in names:
+                raise _unlike("strategy", self.strategy, f"one of {', '.join(names)}")
+            object.__setattr__(self, "strategy", CheckpointStrategy(name))
+        every, budget = self.checkpoint_every_n, self.memory_budget_mb
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise _unlike("checkpoint_every_n", every, "an integer of 1 or more")
         if not self.min_compute_cost >= 0:
-            raise errors.ArgumentError(
-                f"CheckpointConfig: min_compute_cost={self.min_compute_cost!r}, expected a number "
-                "of operations for each element, 0 or more"
-            )
-        budget = self.memory_budget_mb
+            raise _unlike("min_compute_cost", self.min_compute_cost, "operations, 0 or more")
         if budget is not None and not budget > 0:
+            raise _unlike("memory_budget_mb", budget, "MiB, more than 0")
+        if self.strategy is CheckpointStrategy.Auto and budget is None:
             raise errors.ArgumentError(
-                f"CheckpointConfig: memory_budget_mb={budget!r}, expected MiB, more than 0"
+                "CheckpointConfig: the strategy Auto needs a budget; give memory_budget_mb="
             )
-        if (self.strategy is CheckpointStrategy.Auto) != (budget is not None):
-            name = CheckpointStrategy(self.strategy).name
-            raise errors.ArgumentError(
-                f"CheckpointConfig: strategy {name} with "
-                f"memory_budget_mb={budget!r}; Auto needs a budget, and only Auto has one"
-            )
-        self._check_offload()
+        if self.offload is not None:
+            self._check_offload()
 
     def _check_offload(self) -> None:
-        if self.offload not in (None, "cpu", "disk"):
-            raise errors.ArgumentError(
-                f"CheckpointConfig: offload={self.offload!r}, expected 'cpu', 'disk' or None"
-            )
-        if self.offload is not None and self.strategy is CheckpointStrategy.None_:
+        if self.offload not in ("cpu", "disk"):
+            raise _unlike("offload", self.offload, "'cpu', 'disk' or None")
+        if self.strategy is CheckpointStrategy.None_ and self.budget is None:
             raise errors.ArgumentError(
                 f"CheckpointConfig: offload={self.offload!r} moves what a strategy does not keep, "
                 "and None_ keeps everything; strategy='full' moves all"
             )
-        if self.offload == "cpu" and self.strategy is CheckpointStrategy.Auto:
+        if self.offload == "cpu" and self.budget is not None:
             raise errors.ArgumentError(
-                "CheckpointConfig: offload='cpu' with Auto, whose budget is of host memory; "
+                "CheckpointConfig: offload='cpu' with a budget, which is of host memory; "
                 "offload='disk' moves out of that"
             )
+
+    @property
+    def budget(self) -> int | None:
+        """The budget in bytes."""
+        return None if self.memory_budget_mb is None else int(self.memory_budget_mb * MIB)
+
+
+def _unlike(name: str, given: object, expected: str) -> errors.ArgumentError:
+    return errors.ArgumentError(f"CheckpointConfig: {name}={given!r}, expected {expected}")
