@@ -76,7 +76,8 @@ def track(
     saved = values_to_save(op, live, y, raws, static)
     tracked[0]._node = node = record_node(op, tracked[0]._data, live, saved, static)
     if settings.saved_hooks is not None:
-        pack(node, *settings.saved_hooks, y=y)
+        hook, unpack = settings.saved_hooks
+        pack(node, hook, unpack, y)
     elif settings.saving is not None:
         settings.saving.save(node, y, raws, static)
     severed = mark_of(op, parents, tracked[0]._data)

@@ -29,8 +29,9 @@ class GradientHealth(Callback):
     >>> health = wf.train.GradientHealth(every=2, on_problem="raise")
     >>> model = wf.nn.Linear(1, 1)
     >>> data = wf.train.TensorDataset(wf.ones((4, 1)), wf.zeros((4, 1)))
-    >>> how = {"callbacks": [health], "progress": False}
-    >>> trainer = wf.train.Trainer(model, wf.optim.SGD(model), wf.nn.MSELoss(), **how)
+    >>> trainer = wf.train.Trainer(
+    ...     model, wf.optim.SGD(model), wf.nn.MSELoss(), callbacks=[health], progress=False
+    ... )
     >>> history = trainer.fit(wf.train.DataLoader(data), epochs=1)
     >>> history["vanishing"], list(health.reports)
     ([nan, 0, nan, 0], [2, 4])

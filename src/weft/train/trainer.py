@@ -212,8 +212,9 @@ class Trainer:
         ...         trainer.log(largest=max(g.abs().max().item() for g in gradients.values()))
         >>> model = wf.nn.Linear(1, 1)
         >>> data = wf.train.TensorDataset(wf.ones((4, 1)), wf.ones((4, 1)))
-        >>> how = {"callbacks": [Largest()], "progress": False}
-        >>> trainer = wf.train.Trainer(model, wf.optim.SGD(model), wf.nn.MSELoss(), **how)
+        >>> trainer = wf.train.Trainer(
+        ...     model, wf.optim.SGD(model), wf.nn.MSELoss(), callbacks=[Largest()], progress=False
+        ... )
         >>> len(trainer.fit(wf.train.DataLoader(data), epochs=1)["largest"])
         4
         """

@@ -303,7 +303,7 @@ class Auto(Saving):
         return failure
 
 
-def _call(me: ref[Auto], method: Callable[..., Any], *args: Any) -> Any:
+def _call(me: Callable[[], Any], method: Callable[..., Any], *args: Any) -> Any:
     """Call a method of an object that is still there."""
     auto = me()
     return None if auto is None else method(auto, *args)
