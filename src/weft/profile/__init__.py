@@ -11,6 +11,7 @@ from .benchmark import BenchmarkConfig, BenchmarkResult, PerformanceBenchmark
 from .census import Census, LiveArray, census
 from .counter import Counter
 from .events import OpEvent
+from .health import GradientHealthReport, GradientStats, grad_stats
 from .leaks import Leak, LeakReport
 from .memory import GradientMemoryProfiler, MemoryCheckpoint
 from .ops import OpProfiler, OpRow, OpTable
@@ -22,7 +23,9 @@ __all__ = [
     "BenchmarkResult",
     "Census",
     "Counter",
+    "GradientHealthReport",
     "GradientMemoryProfiler",
+    "GradientStats",
     "Leak",
     "LeakReport",
     "LiveArray",
@@ -34,6 +37,7 @@ __all__ = [
     "Peaks",
     "PerformanceBenchmark",
     "census",
+    "grad_stats",
     "peaks",
     "report",
 ]
