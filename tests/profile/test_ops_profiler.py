@@ -11,11 +11,13 @@ import pytest
 from eager_programs import Program
 
 import weft as wf
+from weft.compiler import timing
 from weft.compiler.ir.schedule import LibraryStep
+from weft.compiler.native.allocations import handler, name_of
 from weft.core.backends import GUARDS, KERNELS, guard, unguard
 from weft.core.op import TABLE
 from weft.optim import walk
-from weft.profile import OpProfiler
+from weft.profile import OpProfiler, ops
 from weft.profile.page import nested
 from weft.transform.modes import reverse
 
@@ -59,15 +61,16 @@ def test_random_programs(seed):
 
 
 def _hooks() -> tuple[int, ...]:
-    return len(GUARDS.get(None, ())), len(reverse.OBSERVERS), len(walk.AROUND)
+    found = GUARDS.get(None, ()), reverse.OBSERVERS, walk.AROUND, timing._observers
+    return tuple(len(hooks) for hooks in found)
 
 
 def test_nothing_is_left_when_it_is_off():
     x = wf.ones((4, 4), requires_grad=True)
     with OpProfiler():
         wf.tanh(x @ x).sum().backward()
-        assert _hooks() == (1, 1, 1)
-    assert _hooks() == (0, 0, 0)
+        assert _hooks() == (1, 1, 1, 1)
+    assert _hooks() == (0, 0, 0, 0)
     wf.tanh(x @ x).sum().backward()
     for row in ("tanh", "matmul", "sum"):
         kernel = KERNELS[TABLE[row]][np.ndarray]
@@ -79,7 +82,7 @@ def test_an_error_in_the_block_ends_it():
     with pytest.raises(wf.errors.ShapeError), profiler:
         wf.exp(wf.ones(3))
         wf.ones((2, 3)) @ wf.ones((2, 3))
-    assert _hooks() == (0, 0, 0)
+    assert _hooks() == (0, 0, 0, 0)
     assert [e.name for e in profiler.events] == ["exp"]
     with pytest.raises(wf.errors.ArgumentError, match="start"):
         profiler.stop()
@@ -87,6 +90,21 @@ def test_an_error_in_the_block_ends_it():
         OpProfiler().table()
     with pytest.raises(wf.errors.ArgumentError, match="op and line"):
         profiler.table("ops")
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_of_the_gpu_leaves_nothing(failing, monkeypatch):
+    """What the GPU was given before or in the block may fail when that is waited for."""
+    allocator, calls = name_of(handler()), iter(range(2))
+
+    def wait():
+        if next(calls) == failing:
+            raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(ops.gpu, "wait", wait)
+    with pytest.raises(RuntimeError, match="illegal"), OpProfiler():
+        pass
+    assert _hooks() == (0, 0, 0, 0) and name_of(handler()) == allocator
 
 
 def test_one_inside_of_another():
@@ -165,6 +183,18 @@ def test_wrappers_of_kernels_are_removed_in_any_order():
     unguard(None, two)
     wf.exp(wf.ones(3))
     assert seen == ["two", "one", "two"]
+
+
+def test_a_kernel_that_is_bound_while_wrappers_change():
+    """Another thread may end a profile between the wrapping of a kernel and its storing."""
+
+    def bound(op, kernel):
+        unguard(None, bound)
+        return lambda *args: pytest.fail("a wrapper that was removed")
+
+    guard(None, bound)
+    wf.exp(wf.ones(3))
+    wf.exp(wf.ones(3))
 
 
 # -- compiled functions ----------------------------------------------------------------------

@@ -46,11 +46,18 @@ class Kernels(dict[Any, Kernel]):
     def __missing__(self, cls: type) -> Kernel:
         xp = BACKENDS[cls]
         compute = self.op.compute
-        kernel = getattr(xp, self.op.name) if compute is None else partial(compute, xp)
-        for bound in (*GUARDS.get(cls, ()), *GUARDS.get(None, ())):
-            kernel = bound(self.op, kernel)
-        self[cls] = kernel
-        return kernel
+        plain = getattr(xp, self.op.name) if compute is None else partial(compute, xp)
+        while True:
+            kernel, guards = plain, _guards_of(cls)
+            for bound in guards:
+                kernel = bound(self.op, kernel)
+            self[cls] = kernel
+            if guards == _guards_of(cls):  # or another thread changed them and cleared this before
+                return kernel
+
+
+def _guards_of(cls: type) -> tuple[Guard, ...]:
+    return (*GUARDS.get(cls, ()), *GUARDS.get(None, ()))
 
 
 _MADE: dict[int, ref[Kernels]] = {}  # every live one, so that their caches can be cleared
@@ -66,9 +73,9 @@ KERNELS: dict[Op, Kernels] = ByRow(_kernels_of)
 
 
 def guard(cls: type | None, bound: Guard) -> None:
-    """Bind an array type's kernels through the wrapper `bound` from now on, and None: all types'.
+    """Bind an array type's kernels through the wrapper `bound` from now on; None: all types'.
 
-    The wrapper of one that is called later is outside.
+    Wrappers of all types are around those of one; besides, a later one is around an earlier one.
     """
     GUARDS.setdefault(cls, []).append(bound)
     _bind_again(cls)

@@ -37,11 +37,6 @@ class CudaClock:
         event.record()
         return Mark(device, event)
 
-    def wait(self) -> None:
-        """Wait until all marks have been reached."""
-        for device in self._starts:
-            self._cuda.synchronize(device)
-
     def time(self, mark: Mark) -> int:
         """When a mark was reached, in nanoseconds of the processor's clock."""
         start, at = self._starts[mark.device]

@@ -1,6 +1,7 @@
 """The profiler of operations: how long each takes, with its flops, bytes and roofline."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from os import PathLike
 from types import TracebackType
@@ -192,8 +193,8 @@ class OpProfiler:
     def __init__(self, *, memory: bool = True, peaks: Peaks | None = None):
         self._memory = memory
         self._peaks = peaks
-        self._counter: Counter | None = None
         self._recorder: Recorder | None = None
+        self._undo = ExitStack()
         self._began = self._ended = 0
         self._before: dict[Place, int] = {}
         self._held: dict[str, int] = {}
@@ -213,21 +214,33 @@ class OpProfiler:
         """
         if self._recorder is not None and not self._ended:
             raise ArgumentError("OpProfiler.start: it is measuring already; stop() it first")
-        sample = None
-        if self._memory:
-            self._held = census().by_role
-            self._counter = Counter().start()
-            note_origins(self._counter, ADDRESS, SMALLEST)
-            self._before, sample = live_by_place(), sampler(self._counter)
-        self._events, self._ended = None, 0
-        self._recorder = Recorder(sample)
-        gpu.wait()
-        self._began = now()
-        self._recorder.install()
+        with ExitStack() as undo:
+            sample = self._count(undo) if self._memory else None
+            recorder = Recorder(sample)
+            gpu.wait()
+            began = now()
+            undo.enter_context(recorder.install())
+            self._recorder, self._undo = recorder, undo.pop_all()
+            self._events, self._began, self._ended = None, began, 0
         return self
 
+    def _count(self, undo: ExitStack) -> Callable[[], tuple[int, int]]:
+        """Begin to count bytes; a function that samples them."""
+        self._held = census().by_role
+        counter = Counter().start()
+        undo.callback(self._end_count, counter)
+        note_origins(counter, ADDRESS, SMALLEST)
+        self._before = live_by_place()
+        return sampler(counter)
+
+    @staticmethod
+    def _end_count(counter: Counter) -> None:
+        if counter.is_counting:
+            counter.stop()
+        note_origins(counter, 0, 0)
+
     def stop(self) -> None:
-        """End to measure.
+        """Stop measuring.
 
         >>> import weft as wf
         >>> profiler = wf.profile.OpProfiler().start()
@@ -235,15 +248,13 @@ class OpProfiler:
         >>> profiler.seconds > 0
         True
         """
-        recorder = self._recorder
-        if recorder is None or self._ended:
+        if self._recorder is None or self._ended:
             raise ArgumentError("OpProfiler.stop: nothing is measured; call start() first")
-        gpu.wait()
-        self._ended = now()
-        recorder.remove()
-        if self._counter is not None and self._counter.is_counting:
-            self._counter.stop()
-            note_origins(self._counter, 0, 0)
+        with self._undo:  # it is closed, too, if the GPU reports an error of the block
+            try:
+                gpu.wait()
+            finally:
+                self._ended = now()
 
     def __enter__(self) -> "OpProfiler":
         return self.start()
@@ -268,6 +279,7 @@ class OpProfiler:
     @property
     def seconds(self) -> float:
         """How long the block took."""
+        self._finished("seconds")
         return (self._ended - self._began) / 1e9
 
     @property

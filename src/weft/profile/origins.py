@@ -48,17 +48,24 @@ _places: list[Place] = [Place("unknown")]
 
 def _note(size: int) -> int:
     """Where the array is made whose memory is being allocated, and when, as one word."""
-    frame: FrameType | None = sys._getframe(1)
-    code, lasti, back, first = None, 0, False, frame
-    while frame is not None and code is None:
-        if frame.f_code is _SWEEP:
+    first = frame = sys._getframe(1)
+    # Spelled out: it runs at every large array, for a dozen frames.
+    known, sweep, back = INTERNAL.get, _SWEEP, False
+    while True:
+        code, lasti = frame.f_code, frame.f_lasti
+        if code is sweep:
             node = local(frame, "node")
             code, lasti, back = node.code, node.lasti, True
-        elif not _is_internal(frame):
-            code, lasti = frame.f_code, frame.f_lasti
-        frame = frame.f_back
-    if code is None:
-        return 0
+            break
+        internal = known(code.co_filename)
+        if internal is None:
+            internal = user_frame(frame) is not frame
+        if not internal:
+            break
+        outer = frame.f_back
+        if outer is None:
+            return 0
+        frame = outer
     number = _numbers.get((code, lasti, back))
     if number is None:
         number = _new_place(code, lasti, back, first)
@@ -80,11 +87,6 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
     if isinstance(found, dict) and frame.f_code.co_flags & CO_OPTIMIZED:
         found.clear()
     return copy
-
-
-def _is_internal(frame: FrameType) -> bool:
-    found = INTERNAL.get(frame.f_code.co_filename)
-    return user_frame(frame) is not frame if found is None else found
 
 
 def _new_place(code: CodeType, lasti: int, back: bool, frame: FrameType | None) -> int:

@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial, wraps
 from time import CLOCK_MONOTONIC, clock_gettime_ns
 from types import CodeType
@@ -73,9 +74,8 @@ class _Running(threading.local):
 
 
 class Fullest(NamedTuple):
-    """The moment with the most live bytes: after which span, and the bytes of each place then."""
+    """The moment with the most live bytes, and the bytes of each place then."""
 
-    span: int
     live: int
     peak: int
     held: bytes
@@ -96,19 +96,18 @@ class Recorder:
         self._places = memoryview(origin_bytes()).cast("B")
         self.cuda: CudaClock | None = None
 
-    def install(self) -> None:
-        """Begin to record."""
-        guard(None, self._bind)
-        reverse.OBSERVERS.append(self)
-        walk.AROUND.append(self._around_update)
-        time_steps(self._note_steps, True)
-
-    def remove(self) -> None:
-        """End to record."""
-        time_steps(self._note_steps, False)
-        walk.AROUND.remove(self._around_update)
-        reverse.OBSERVERS.remove(self)
-        unguard(None, self._bind)
+    def install(self) -> ExitStack:
+        """Begin to record; closing the result ends it."""
+        with ExitStack() as undo:
+            guard(None, self._bind)
+            undo.callback(unguard, None, self._bind)
+            reverse.OBSERVERS.append(self)
+            undo.callback(reverse.OBSERVERS.remove, self)
+            walk.AROUND.append(self._around_update)
+            undo.callback(walk.AROUND.remove, self._around_update)
+            time_steps(self._note_steps, True)
+            undo.callback(time_steps, self._note_steps, False)
+            return undo.pop_all()
 
     # -- kernels ---------------------------------------------------------------------------------
 
@@ -165,7 +164,7 @@ class Recorder:
             live, peak = self._sample()
             if peak > self._most:
                 self._most = peak
-                self.fullest = Fullest(len(self.spans), live, peak, self._held())
+                self.fullest = Fullest(live, peak, self._held())
         thread = self._running.thread
         fields = (kind, what, start, stop, place, back, thread, operands, results, static)
         self.spans.append(_new(Span, (*fields, live, peak, marks)))
