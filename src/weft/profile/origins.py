@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import CO_OPTIMIZED
@@ -46,18 +47,44 @@ _numbers: dict[tuple[CodeType, int, bool], int] = {}
 _places: list[Place] = [Place("unknown")]
 
 
+class Running(threading.local):
+    """In each thread, the number of the place where arrays are made; 0: `_note` looks for it."""
+
+    number = 0
+
+
+RUNNING = Running()
+
+
+def number_of(code: CodeType, lasti: int, back: bool, op: str | None) -> int:
+    """The number of a place; 0 if there are too many."""
+    number = _numbers.get((code, lasti, back))
+    if number is None:
+        if len(_places) > _MASK:
+            return 0
+        number = _numbers[code, lasti, back] = len(_places)
+        _places.append(Place(line_of(code, lasti), op, back))
+    return number
+
+
 def _note(size: int) -> int:
     """Where the array is made whose memory is being allocated, and when, as one word."""
-    first = frame = sys._getframe(1)
+    number = RUNNING.number or _find()
+    return -next(ids) << ORIGIN_BITS | number if number else 0
+
+
+def _find() -> int:
+    """The number of the user's line that is running, or of the one whose backward pass is."""
+    first = frame = sys._getframe(2)
     # Spelled out: it runs at every large array, for a dozen frames.
-    known, sweep, back = INTERNAL.get, _SWEEP, False
+    is_internal, sweep, back = INTERNAL.get, _SWEEP, False
     while True:
         code, lasti = frame.f_code, frame.f_lasti
         if code is sweep:
             node = local(frame, "node")
             code, lasti, back = node.code, node.lasti, True
             break
-        internal = known(code.co_filename)
+        internal = is_internal(code.co_filename)
         if internal is None:
             internal = user_frame(frame) is not frame
         if not internal:
@@ -67,9 +94,9 @@ def _note(size: int) -> int:
             return 0
         frame = outer
     number = _numbers.get((code, lasti, back))
-    if number is None:
-        number = _new_place(code, lasti, back, first)
-    return -next(ids) << ORIGIN_BITS | number if number else 0
+    if number is not None:
+        return number
+    return number_of(code, lasti, back, _op_in(first, code, back))
 
 
 def local(frame: FrameType, name: str) -> Any:
@@ -89,18 +116,14 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
     return copy
 
 
-def _new_place(code: CodeType, lasti: int, back: bool, frame: FrameType | None) -> int:
-    """Number a place; 0 if there are too many."""
-    if len(_places) > _MASK:
-        return 0
+def _op_in(frame: FrameType | None, code: CodeType, back: bool) -> str | None:
+    """The operation that runs in the frames from this one out to that of `code`."""
     op = None
     while frame is not None and op is None and frame.f_code is not code:
         if not back or frame.f_code is _SWEEP:
             op = getattr(local(frame, "node" if back else "op"), "name", None)
         frame = frame.f_back
-    number = _numbers[code, lasti, back] = len(_places)
-    _places.append(Place(line_of(code, lasti), op, back))
-    return number
+    return op
 
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(_note)

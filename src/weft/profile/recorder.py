@@ -22,7 +22,7 @@ from ..optim import walk
 from ..optim.walk import Job
 from ..transform.modes import reverse
 from .clock import CudaClock, Mark
-from .origins import place_count
+from .origins import RUNNING, number_of, place_count
 
 # The clock that native code reads, in nanoseconds.
 now: Callable[[], int] = partial(clock_gettime_ns, CLOCK_MONOTONIC)
@@ -113,38 +113,42 @@ class Recorder:
 
     def _bind(self, op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
         """The kernel of a row, which records a span at each call."""
-        local, arity, record = self._running, op.arity, self._record
-        keeps_static, views = op.name == "einsum", bool(op.views)
+        local, arity, record, number = self._running, op.arity, self._record, number_of
+        keeps_static, views, name = op.name == "einsum", bool(op.views), op.name
+        # Arrays that the user's own code makes belong to its lines.
+        notes = self._sample is not None and not op.foreign
 
         @wraps(kernel, assigned=())
         def timed(*args: Any, **kwargs: Any) -> Any:
             # Spelled out, as all of this is: it runs at every operation.
             on_host = args[0].__class__ is np.ndarray
             mark = None if on_host else self._mark(args[0])
-            start = now()
-            z = kernel(*args, **kwargs)
-            stop = now()
+            sweeps = local.sweeps
+            if sweeps and sweeps[-1] is not None:  # at the forward line of the node
+                node = sweeps[-1][0]
+                place, back = (node.code, node.lasti), True
+                start = now()
+                z = kernel(*args, **kwargs)
+                stop = now()
+            else:
+                place, back = origins.origin(2), False
+                if notes:
+                    RUNNING.number = number(*place, False, name)
+                start = now()
+                try:
+                    z = kernel(*args, **kwargs)
+                finally:
+                    stop = now()
+                    RUNNING.number = 0
             marks = None if mark is None else (mark, self._mark_now())
             given = args[0] if arity is None else args[:arity]
             outs = z if z.__class__ is tuple else (z,)
-            operands = [_describe(a) for a in given]
-            results = (
-                None if views and _is_view(outs[0], given[0]) else [_describe(a) for a in outs]
-            )
+            results = None if views and _is_view(outs[0], given[0]) else _describe(outs)
             static = args[1:] if keeps_static else ()
-            place, back = self._place(local)
-            record("op", op, start, stop, place, back, operands, results, static, marks)
+            record("op", op, start, stop, place, back, _describe(given), results, static, marks)
             return z
 
         return timed
-
-    def _place(self, local: _Running) -> tuple[tuple[CodeType, int], bool]:
-        """The user's line that is running, or the forward line of the node that a sweep is at."""
-        sweeps = local.sweeps
-        if sweeps and sweeps[-1] is not None:
-            node = sweeps[-1][0]
-            return (node.code, node.lasti), True
-        return origins.origin(3), False
 
     def _record(
         self,
@@ -186,17 +190,26 @@ class Recorder:
         self._end_node(local)
         mark = self._mark(g)
         local.sweeps[-1] = node, now(), mark
+        self._note_at(node)
 
     def end_sweep(self) -> None:
         local = self._running
         self._end_node(local)
         local.sweeps.pop()
+        if local.sweeps and local.sweeps[-1] is not None:  # a pull-back had a sweep of its own
+            self._note_at(local.sweeps[-1][0])
+
+    def _note_at(self, node: Node) -> None:
+        """Let arrays belong to a node, until the next one begins."""
+        if self._sample is not None and not node.op.foreign:
+            RUNNING.number = number_of(node.code, node.lasti, True, node.op.name)
 
     def _end_node(self, local: _Running) -> None:
         if not local.sweeps or local.sweeps[-1] is None:
             return
         node, start, mark = local.sweeps[-1]
         local.sweeps[-1] = None
+        RUNNING.number = 0
         stop = now()
         marks = None if mark is None else (mark, self._mark_now())
         place = node.code, node.lasti
@@ -210,8 +223,8 @@ class Recorder:
         run()
         stop = now()
         marks = None if mark is None else (mark, self._mark_now())
-        read = [_describe(c) for job in jobs for c in job.columns]
-        written = [_describe(c) for job in jobs for c in (job.columns[0], *job.columns[2:])]
+        read = _describe([c for job in jobs for c in job.columns])
+        written = _describe([c for job in jobs for c in (job.columns[0], *job.columns[2:])])
         name = getattr(jobs[0].rule, "__name__", "update") if jobs else "update"
         place = origins.origin(2)
         self._record("update", name, start, stop, place, False, read, written, (), marks)
@@ -243,9 +256,12 @@ class Recorder:
         return self.cuda.mark()
 
 
-def _describe(x: Any) -> Described:
-    if x.__class__ is np.ndarray:
-        return x.shape, x.dtype
+def _describe(values: Sequence[Any]) -> list[Described]:
+    array = np.ndarray
+    return [(x.shape, x.dtype) if x.__class__ is array else _describe_other(x) for x in values]
+
+
+def _describe_other(x: Any) -> Described:
     shape = getattr(x, "shape", None)
     return None if shape is None else (tuple(shape), x.dtype)
 
