@@ -113,16 +113,16 @@ class Recorder:
 
     def _bind(self, op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
         """The kernel of a row, which records a span at each call."""
-        local, arity, record, number = self._running, op.arity, self._record, number_of
-        keeps_static, views, name = op.name == "einsum", bool(op.views), op.name
+        local, arity, number, name = self._running, op.arity, number_of, op.name
+        keeps_static, views, array = op.name == "einsum", bool(op.views), np.ndarray
+        sample, append = self._sample, self.spans.append
         # Arrays that the user's own code makes belong to its lines.
-        notes = self._sample is not None and not op.foreign
+        notes = sample is not None and not op.foreign
 
         @wraps(kernel, assigned=())
         def timed(*args: Any, **kwargs: Any) -> Any:
             # Spelled out, as all of this is: it runs at every operation.
-            on_host = args[0].__class__ is np.ndarray
-            mark = None if on_host else self._mark(args[0])
+            mark = None if args[0].__class__ is array else self._mark(args[0])
             sweeps = local.sweeps
             if sweeps and sweeps[-1] is not None:  # at the forward line of the node
                 node = sweeps[-1][0]
@@ -141,11 +141,21 @@ class Recorder:
                     stop = now()
                     RUNNING.number = 0
             marks = None if mark is None else (mark, self._mark_now())
-            given = args[0] if arity is None else args[:arity]
-            outs = z if z.__class__ is tuple else (z,)
-            results = None if views and _is_view(outs[0], given[0]) else _describe(outs)
+            given = _describe(args[0] if arity is None else args[:arity])
+            if views and _is_view(z[0] if z.__class__ is tuple else z, args[0]):
+                results = None
+            elif z.__class__ is array:
+                results = ((z.shape, z.dtype),)
+            else:
+                results = _describe(z if z.__class__ is tuple else (z,))
             static = args[1:] if keeps_static else ()
-            record("op", op, start, stop, place, back, _describe(given), results, static, marks)
+            live = peak = 0
+            if sample is not None:
+                live, peak = sample()
+                if peak > self._most:
+                    self._note_peak(live, peak)
+            what = ("op", op, start, stop, place, back, local.thread, given, results, static)
+            append(_new(Span, (*what, live, peak, marks)))
             return z
 
         return timed
@@ -167,15 +177,15 @@ class Recorder:
         if self._sample is not None:
             live, peak = self._sample()
             if peak > self._most:
-                self._most = peak
-                self.fullest = Fullest(live, peak, self._held())
+                self._note_peak(live, peak)
         thread = self._running.thread
         fields = (kind, what, start, stop, place, back, thread, operands, results, static)
         self.spans.append(_new(Span, (*fields, live, peak, marks)))
 
-    def _held(self) -> bytes:
-        """The live bytes of all places; Python's bytes, which the counter does not count."""
-        return bytes(self._places[: 8 * place_count()])
+    def _note_peak(self, live: int, peak: int) -> None:
+        """Note the live bytes of all places, in an object that the counter does not count."""
+        self._most = peak
+        self.fullest = Fullest(live, peak, bytes(self._places[: 8 * place_count()]))
 
     # -- sweeps ----------------------------------------------------------------------------------
 
@@ -233,11 +243,21 @@ class Recorder:
 
     def _note_steps(self, schedule: Schedule, segment: int, times: list[int]) -> None:
         """A native segment ran."""
-        if segment and self.spans and self.spans[-1].kind == "op":  # the library call before it
-            step = [s for s in schedule.steps if isinstance(s, LibraryStep)][segment - 1]
-            self.spans[-1] = self.spans[-1]._replace(place=step.origin)
+        if segment:
+            self._place_library_call(schedule, segment)
         what, place = (schedule, segment, times), origins.origin(2)
         self._record("program", what, times[0], times[-1], place, False)
+
+    def _place_library_call(self, schedule: Schedule, segment: int) -> None:
+        """Let the library call before a segment be at its own line, not at that of the program."""
+        step = [s for s in schedule.steps if isinstance(s, LibraryStep)][segment - 1]
+        thread = self._running.thread
+        for k in range(len(self.spans) - 1, -1, -1):  # other threads may have recorded since
+            span = self.spans[k]
+            if span.thread == thread:
+                if span.kind == "op" and span.what is step.op:
+                    self.spans[k] = span._replace(place=step.origin)
+                return
 
     # -- the GPU ---------------------------------------------------------------------------------
 
@@ -256,9 +276,10 @@ class Recorder:
         return self.cuda.mark()
 
 
-def _describe(values: Sequence[Any]) -> list[Described]:
-    array = np.ndarray
-    return [(x.shape, x.dtype) if x.__class__ is array else _describe_other(x) for x in values]
+def _describe(values: Sequence[Any]) -> tuple[Described, ...]:
+    # Tuples of these, unlike lists, are nothing that Python's garbage collector looks at again.
+    a = np.ndarray
+    return tuple([(x.shape, x.dtype) if x.__class__ is a else _describe_other(x) for x in values])
 
 
 def _describe_other(x: Any) -> Described:
