@@ -1,6 +1,6 @@
 """The ambient settings: one frozen value in one context variable."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -64,24 +64,33 @@ DEFAULT = Settings()
 current: ContextVar[Settings] = ContextVar("weft_settings", default=DEFAULT)
 
 
+def _under(settings: Settings) -> Iterator[None]:
+    """The body of a context manager that runs a block under settings.
+
+    If a signal handler raises while the block is being left, Python closes this generator at some
+    later time. Then the settings are those of before already, unless no block is around this one.
+    """
+    token, over = current.set(settings), False
+    try:
+        yield
+    except GeneratorExit:
+        over = current.get() is not settings
+        raise
+    finally:
+        if not over:
+            current.reset(token)
+
+
 @contextmanager
 def override_settings(**fields):
     """Run a block under the current settings with some fields replaced."""
-    token = current.set(replace(current.get(), **fields))
-    try:
-        yield
-    finally:
-        current.reset(token)
+    yield from _under(replace(current.get(), **fields))
 
 
 @contextmanager
 def exactly():
     """Run a block without autocast: rules get values whose dtypes are settled."""
-    token = current.set(current.get().exact)
-    try:
-        yield
-    finally:
-        current.reset(token)
+    yield from _under(current.get().exact)
 
 
 class SettingsBlock:

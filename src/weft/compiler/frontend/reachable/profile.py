@@ -39,14 +39,12 @@ class Calls:
         """A block whose calls are reported; a running profiler is paused."""
         before = sys.getprofile()
         function = None if before is None else _word(_thread_state() + _place())
-        _set(driver().addresses["weft_profile"], self._words)
-        try:
+        watch = driver().addresses["weft_profile"]
+        try:  # around both: from the first on, a signal handler may raise in what reports a call
+            _set(watch, self._words)
             yield
         finally:
-            if before is None:
-                sys.setprofile(None)
-            else:
-                _set(function, before)
+            _set(function, before)  # by ctypes, whose calls are not reported
 
 
 @once
