@@ -192,7 +192,11 @@ TRAINING = {"step": (False, 500), "small step": (False, 12), "step with a loop":
 
 
 class Interruption:
-    """A signal some time after it is armed, and when it came."""
+    """A signal some time after it is armed, and when it came.
+
+    It comes again after a second, as a user presses Ctrl-C again: Python drops an exception that is
+    raised in a callback of a weak reference.
+    """
 
     def __init__(self):
         self.at = 0.0
@@ -203,7 +207,12 @@ class Interruption:
 
     def arm(self, after: float) -> None:
         self.at = time.perf_counter() + after
-        signal.setitimer(signal.ITIMER_REAL, after)
+        signal.setitimer(signal.ITIMER_REAL, after, 1.0)
+
+    def disarm(self) -> float:
+        """End it; the seconds since the signal."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return time.perf_counter() - self.at
 
 
 def pure(name: str, times: int) -> list[float]:
@@ -221,7 +230,7 @@ def pure(name: str, times: int) -> list[float]:
             while True:
                 call(long)
         except KeyboardInterrupt:
-            took.append(time.perf_counter() - interruption.at)
+            took.append(interruption.disarm())
         if before is not None:
             assert _leaves(call(quick)) == before, "a call after an interruption is wrong"
     return took
@@ -246,7 +255,7 @@ def trained(name: str, times: int) -> list[float]:
             while True:
                 real.step()
         except KeyboardInterrupt:
-            took.append(time.perf_counter() - interruption.at)
+            took.append(interruption.disarm())
         done = _advanced(ideal, done, real.count())
         now, then = real.state(), ideal.state()
         assert now == then, f"half a step: {[k for k in now if now[k] != then[k]]}"
