@@ -58,6 +58,9 @@ def walk(jobs: list[Job]) -> None:
             memory = (type(p), p.dtype, p.device, len(job.columns), job.every)
             together.setdefault((job.rule, id(job.hyper), *memory), []).append(job)
     for alike in together.values():
+        if hasattr(BACKENDS[type(alike[0].columns[0])], "walk"):
+            BACKENDS[type(alike[0].columns[0])].walk(alike)
+            continue
         _do_alike(alike)
 
 

@@ -1,0 +1,430 @@
+"""Phantoms: arrays with a shape, strides and a lifetime, whose memory is never touched.
+
+Eager mode runs on them as it is: its dispatch, its backward sweep, its optimizers, and Python's own
+reference counts. Kernels do not: a row's result is a new phantom of the shape that the row's shape
+rule gives, or a view where NumPy makes one. So every array is made and freed when a real run would
+make and free it, and a ledger adds up their bytes.
+
+All phantoms are views of one range of addresses that the system backs by no memory. What is not
+intercepted computes on its zeros, and what that allocates is counted as it happens.
+"""
+
+import mmap
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..backend.numpy import namespace as numpy_
+from ..core.aval import Aval
+from ..core.backends import BACKENDS, GUARDS, KERNELS, PYTHON_SCALARS, guard
+from ..core.op import TABLE, Op
+from ..core.origin import Origin, origin
+from ..core.record import record
+from ..core.value import aval_of
+from . import workspace
+from .counter import Counter
+
+_REAL = 1024  # bytes: results up to this size are computed if all operands are real
+_ELIDED = 1 << 18  # bytes: from this size on NumPy's operators reuse a temporary operand's memory
+
+
+@record
+class Event:
+    """An array that is made (or freed: then only its key and negative bytes count).
+
+    key   the identity of its memory
+    made  how many events were noted when it was made
+    """
+
+    key: int
+    nbytes: int
+    op: str
+    origin: Origin | None
+
+
+class Ledger:
+    """The bytes of live phantoms and of real arrays, with their peak."""
+
+    def __init__(self, counter: Counter):
+        self._counter = counter
+        self.live = 0
+        self.peak = 0
+        self.peak_at = 0  # the number of events before the peak
+        self.extra = ("", 0)  # the operation at the peak, and its own temporaries
+        self.events: list[Event] = []
+        self._zeros: Any = None
+        self._keys = 0
+
+    def reserve(self, nbytes: int) -> int:
+        """The address of a range of so many zeros."""
+        if self._zeros is None or self._zeros.nbytes < nbytes:
+            size = max(nbytes, 1 << 20)
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+            self._zeros = np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)
+        return self._zeros.ctypes.data
+
+    def enter(self, nbytes: int, op: str) -> int:
+        """Count an array that is made now; returns the key of its memory."""
+        self._keys += 1
+        self.events.append(Event(self._keys, nbytes, op, origin()))
+        self.live += nbytes
+        self.note()
+        return self._keys
+
+    def leave(self, key: int, nbytes: int) -> None:
+        """Count an array that is freed now."""
+        self.events.append(Event(key, -nbytes, "", None))
+        self.live -= nbytes
+
+    def note(self, op: str = "", extra: int = 0) -> None:
+        """Compare the bytes now, with an operation's own temporaries, with the peak."""
+        total = self.live + self._counter.live + extra
+        if total > self.peak:
+            self.peak, self.peak_at, self.extra = total, len(self.events), (op, extra)
+
+    def contents(self) -> list[Event]:
+        """The arrays that were alive at the peak."""
+        alive: dict[int, Event] = {}
+        for e in self.events[: self.peak_at]:
+            if e.nbytes < 0 or not e.op:
+                alive.pop(e.key, None)
+            else:
+                alive[e.key] = e
+        return list(alive.values())
+
+    def reset_peak(self) -> None:
+        """Let the peak begin again at what is live now."""
+        self.peak = 0
+        self.note()
+
+
+class _Memory:
+    """The memory of one phantom and its views; it is freed with the last of them."""
+
+    def __init__(self, ledger: Ledger, nbytes: int, op: str):
+        address = ledger.reserve(nbytes)
+        self.range = ledger._zeros  # keeps the addresses valid
+        self.__array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+        self._ledger, self._nbytes = ledger, nbytes
+        self._key = ledger.enter(nbytes, op)
+
+    def __del__(self) -> None:
+        self._ledger.leave(self._key, self._nbytes)
+
+
+_ACTIVE: ContextVar[Ledger | None] = ContextVar("weft_ledger", default=None)
+
+
+def _ledger() -> Ledger:
+    ledger = _ACTIVE.get()
+    assert ledger is not None, "a phantom is used after its estimate"
+    return ledger
+
+
+def make(shape: Sequence[int], dtype: Any, op: str, strides: Any = None) -> "Phantom":
+    """A new phantom."""
+    dtype = np.dtype(dtype)
+    nbytes = prod(shape) * dtype.itemsize
+    memory = np.asarray(_Memory(_ledger(), nbytes, op))
+    return np.ndarray.__new__(Phantom, tuple(shape), dtype, memory, 0, strides)
+
+
+def like(x: np.ndarray, op: str) -> "Phantom":
+    """A new phantom in the place of an array, with its strides if it is dense."""
+    return make(x.shape, x.dtype, op, _dense_strides(x))
+
+
+def _dense_strides(x: np.ndarray) -> tuple[int, ...] | None:
+    """The strides of a copy of x in NumPy's order "K"; None: C order."""
+    if x.flags.c_contiguous or x.ndim < 2 or not x.size:
+        return None
+    order = sorted(range(x.ndim), key=lambda k: -abs(x.strides[k]))
+    strides, step = [0] * x.ndim, x.itemsize
+    for k in reversed(order):
+        strides[k] = step
+        step *= x.shape[k]
+    return tuple(strides)
+
+
+# -- NumPy's operators and functions -----------------------------------------------------------
+
+
+def _is_temporary(x: Any, references: int) -> bool:
+    """Whether NumPy's operators would write into this operand: only the expression holds it."""
+    if x.__class__ is not Phantom or references > _ALONE or x.nbytes < _ELIDED:
+        return False
+    return x.base.__class__ is not Phantom and x.flags.c_contiguous
+
+
+def _operator(ufunc: np.ufunc, swapped: bool = False) -> Callable[[Any, Any], Any]:
+    commutes = ufunc in (np.add, np.multiply)
+
+    def apply(self: Any, other: Any) -> Any:
+        mine, others = sys.getrefcount(self), sys.getrefcount(other)
+        pair = (other, self) if swapped else (self, other)
+        y = _elementwise_aval(ufunc, pair)
+        fits = [x for x, n in ((self, mine), (other, others)) if _is_temporary(x, n)]
+        fits = [x for x in fits if x.shape == y.shape and x.dtype == y.dtype]
+        if fits and (commutes or fits[0] is pair[0]):
+            return fits[0]
+        return _elementwise_result(ufunc.__name__, pair, y)
+
+    return apply
+
+
+def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
+    def apply(self: Any) -> Any:
+        if _is_temporary(self, sys.getrefcount(self)):
+            return self
+        return _elementwise_result(ufunc.__name__, (self,), _elementwise_aval(ufunc, (self,)))
+
+    return apply
+
+
+def _elementwise_aval(ufunc: np.ufunc, operands: Sequence[Any]) -> Aval:
+    small = [np.ones((1,) * x.ndim, x.dtype) if isinstance(x, np.ndarray) else x for x in operands]
+    with np.errstate(all="ignore"):
+        y = ufunc(*small)
+    shape = np.broadcast_shapes(*[x.shape for x in operands if isinstance(x, np.ndarray)])
+    return Aval(shape, y.dtype, "cpu")
+
+
+def _elementwise_result(name: str, operands: Sequence[Any], y: Aval) -> "Phantom":
+    """A new phantom in the order "K" of its operands."""
+    whole = [x for x in operands if isinstance(x, np.ndarray) and x.shape == y.shape]
+    strides = None
+    if whole and not any([x.flags.c_contiguous for x in whole]):
+        ratio = y.dtype.itemsize / whole[0].itemsize
+        dense = _dense_strides(whole[0])
+        strides = dense and tuple([int(s * ratio) for s in dense])
+    return make(y.shape, y.dtype, name, strides)
+
+
+class Phantom(np.ndarray):
+    """An array without values."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method == "at":
+            return None
+        out = kwargs.get("out")
+        if out is not None:
+            return out[0]
+        if method == "__call__" and ufunc.nout == 1 and ufunc.signature is None:
+            y = _elementwise_aval(ufunc, inputs)
+            return _elementwise_result(ufunc.__name__, inputs, y)
+        if method == "reduce":
+            return _reduce(ufunc, *inputs, **kwargs)
+        plain = [x.view(np.ndarray) if isinstance(x, Phantom) else x for x in inputs]
+        return getattr(ufunc, method)(*plain, **kwargs)
+
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        return _elementwise_result("cast", (self,), Aval(self.shape, np.dtype(dtype), "cpu"))
+
+    def copy(self, *args: Any, **kwargs: Any) -> Any:
+        return make(self.shape, self.dtype, "copy")
+
+    def fill(self, value: Any) -> None:
+        pass
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        pass
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
+        shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return _reshape(self, shape)
+
+
+for _name, _ufunc in {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "truediv": np.divide,
+}.items():
+    setattr(Phantom, f"__{_name}__", _operator(_ufunc))
+    setattr(Phantom, f"__r{_name}__", _operator(_ufunc, swapped=True))
+    setattr(Phantom, f"__i{_name}__", lambda self, other: self)
+Phantom.__neg__ = _unary(np.negative)  # type: ignore[method-assign,assignment]
+
+
+class _Probe:
+    """Counts the references that Python holds to a temporary operand."""
+
+    def __add__(self, other: Any) -> int:
+        return sys.getrefcount(self)
+
+
+_ALONE: int = _Probe() + None
+
+
+def _reduce(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, **kwargs: Any) -> Any:
+    axes = range(x.ndim) if axis is None else np.atleast_1d(axis)
+    axes = [int(a) % x.ndim for a in axes]
+    kept = kwargs.get("keepdims", False)
+    shape = [1 if k in axes else n for k, n in enumerate(x.shape) if kept or k not in axes]
+    kind = ufunc.reduce(np.ones(1, x.dtype), dtype=dtype).dtype
+    return make(shape, kind, f"{ufunc.__name__} over axes")
+
+
+def _reshape(x: Any, shape: Any) -> Any:
+    """A view where NumPy makes one, else a new phantom."""
+    shape = np.broadcast_to(np.uint8(0), x.shape).reshape(shape).shape  # resolves −1
+    view = x.view()
+    try:
+        view.shape = shape
+    except AttributeError:  # NumPy would copy
+        return make(shape, x.dtype, "reshape")
+    return view
+
+
+# -- the rows ----------------------------------------------------------------------------------
+
+
+def _flatten(args: Sequence[Any]) -> Iterator[Any]:
+    for a in args:
+        if isinstance(a, list | tuple):
+            yield from _flatten(a)
+        elif isinstance(a, np.ndarray):
+            yield a
+
+
+def _simulated(op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel of a row that makes phantoms in an estimate, and computes outside of one."""
+
+    def call(*args: Any) -> Any:
+        ledger = _ACTIVE.get()
+        if ledger is None:
+            return kernel(*args)
+        operands, static = _split(op, args)
+        phantoms = any([isinstance(x, Phantom) for x in _flatten(operands)])
+        avals = [None if x is None else aval_of(x) for x in operands]
+        made = op.call(op.shape, avals, static)
+        made = (made,) if op.outputs == 1 else tuple(made)
+        if not phantoms and sum([_nbytes(a) for a in made]) <= _REAL:
+            return kernel(*args)
+        found = _results(op, kernel, args, operands, made)
+        ledger.note(op.name, workspace.of(op, operands, found, static))
+        return found[0] if op.outputs == 1 else found
+
+    return call
+
+
+def _split(op: Op, args: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
+    if op.arity is None:
+        return list(args[0]), tuple(args[1:])
+    return list(args[: op.arity]), tuple(args[op.arity :])
+
+
+def _nbytes(a: Aval) -> int:
+    return prod(a.shape) * a.dtype.itemsize
+
+
+def _results(
+    op: Op, kernel: Callable[..., Any], args: Sequence[Any], operands: list[Any], made: tuple
+) -> tuple[Any, ...]:
+    if op.name == "reshape":
+        return (_reshape(operands[0], made[0].shape),)
+    if op.views:
+        found = kernel(*args)
+        return (found,) if op.outputs == 1 else tuple(found)
+    if op.name in workspace.ELEMENTWISE:
+        arrays = [x for x in operands if isinstance(x, np.ndarray)]
+        return (_elementwise_result(op.name, arrays, made[0]),)
+    return tuple([make(a.shape, a.dtype, op.name) for a in made])
+
+
+class _Namespace:
+    """The backend of phantoms: rows as simulated, queries as NumPy's."""
+
+    array_type = Phantom
+    name = "phantom"
+
+    def __getattr__(self, name: str) -> Any:
+        row = TABLE.get(name)
+        return getattr(numpy_, name) if row is None else KERNELS[row][np.ndarray]
+
+    def whole(self, x: Any) -> Any:
+        return x if isinstance(x, Phantom) else np.asarray(x)
+
+    def copy(self, x: Any) -> Any:
+        return make(x.shape, x.dtype, "copy")
+
+    def cast(self, x: Any, dtype: Any) -> Any:
+        return x.astype(dtype)
+
+    def full(self, shape: Any, value: Any, dtype: Any, device: Any = None) -> Any:
+        return make(shape, dtype, "full")
+
+    def zeros_like(self, x: Any) -> Any:
+        return make(x.shape, x.dtype, "zeros_like")
+
+    def freeze(self, x: Any) -> Any:
+        x.setflags(False)
+        return x
+
+    def frozen_view(self, x: Any) -> Any:
+        return self.freeze(x.view())
+
+    def owns(self, x: Any) -> bool:
+        return x.base.__class__ is not Phantom
+
+    def overwrite(self, x: Any, value: Any) -> None:
+        """Nothing: there are no values."""
+
+    def into(self, kernel: Any, args: Any, out: Any) -> None:
+        """Nothing: there are no values."""
+
+    def add_slice(self, x: Any, g: Any, index: Any) -> None:
+        """Nothing: there are no values."""
+
+    def zero_where_zero(self, c: Any, g: Any) -> Any:
+        return c
+
+    def strong_product(self, g: Any, d: Any) -> Any:
+        return g * d
+
+    def all_finite(self, x: Any) -> bool:
+        return True
+
+    def walk(self, jobs: Any) -> None:
+        """Nothing"""
+
+
+BACKENDS[Phantom] = _Namespace()
+
+
+@contextmanager
+def simulation() -> Iterator[Ledger]:
+    """A block in which rows make phantoms, in this thread."""
+    before = {cls: GUARDS.get(cls) for cls in (np.ndarray, Phantom)}
+    with Counter() as counter:
+        ledger = Ledger(counter)
+        token = _ACTIVE.set(ledger)
+        try:
+            for cls, around in before.items():
+                guard(cls, _around(around))
+            yield ledger
+        finally:
+            _ACTIVE.reset(token)
+            for cls, around in before.items():
+                guard(cls, around)
+
+
+def _around(bound: Any) -> Any:
+    """The wrapper of kernels in a simulation: outside of that, what was there before."""
+    if bound is None:
+        return _simulated
+    return lambda op, kernel: _simulated(op, bound(op, kernel))
+
+
+def is_scalar(x: Any) -> bool:
+    return type(x) in PYTHON_SCALARS
