@@ -59,6 +59,7 @@ class Ledger:
         self.events: list[Event] = []
         self._zeros: Any = None
         self._keys = 0
+        self._kept: dict[Any, Any] = {}  # the most recent last
 
     def reserve(self, nbytes: int) -> int:
         """The address of a range of so many zeros."""
@@ -86,6 +87,14 @@ class Ledger:
         total = self.live + self._counter.live + extra
         if total > self.peak:
             self.peak, self.peak_at, self.extra = total, len(self.events), (op, extra)
+
+    def keep_zeros(self, shape: Any, like: Aval) -> None:
+        """Count zeros that a kernel keeps for later calls."""
+        key = shape, like.dtype
+        found = self._kept.pop(key, None)
+        self._kept[key] = make(np.empty(0).shape if False else np.broadcast_shapes(shape), like.dtype, "zeros") if found is None else found
+        if len(self._kept) > 8:
+            del self._kept[next(iter(self._kept))]
 
     def contents(self) -> list[Event]:
         """The arrays that were alive at the peak."""
@@ -311,6 +320,9 @@ def _simulated(op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
         made = (made,) if op.outputs == 1 else tuple(made)
         if not phantoms and sum([_nbytes(a) for a in made]) <= _REAL:
             return kernel(*args)
+        zeros = workspace.cached_zeros(op, operands[0])
+        if zeros:
+            ledger.keep_zeros(operands[0].shape if zeros == operands[0].size else zeros, made[0])
         found = _results(op, kernel, args, operands, made)
         ledger.note(op.name, workspace.of(op, operands, found, static))
         return found[0] if op.outputs == 1 else found
@@ -336,10 +348,20 @@ def _results(
     if op.views:
         found = kernel(*args)
         return (found,) if op.outputs == 1 else tuple(found)
-    if op.name in workspace.ELEMENTWISE:
+    if workspace.keeps_order(op):
         arrays = [x for x in operands if isinstance(x, np.ndarray)]
-        return (_elementwise_result(op.name, arrays, made[0]),)
+        return tuple([_elementwise_result(op.name, arrays, a) for a in made])
+    if op.name in ("attention", "attention_gradient"):
+        return tuple([_by_positions(op.name, a, made[0]) for a in made])
     return tuple([make(a.shape, a.dtype, op.name) for a in made])
+
+
+def _by_positions(name: str, a: Aval, first: Aval) -> "Phantom":
+    """A result of attention: vectors of the heads of one position are side by side in memory."""
+    if len(a.shape) < len(first.shape):  # a number for each vector
+        return make(a.shape, a.dtype, name)
+    *lead, heads, length, width = a.shape
+    return make((*lead, length, heads, width), a.dtype, name).swapaxes(-2, -3)
 
 
 class _Namespace:
