@@ -10,6 +10,7 @@
 from .benchmark import BenchmarkConfig, BenchmarkResult, PerformanceBenchmark
 from .census import Census, LiveArray, census
 from .counter import Counter
+from .estimate import Content, MemoryEstimate, estimate
 from .leaks import Leak, LeakReport
 from .memory import GradientMemoryProfiler, MemoryCheckpoint
 
@@ -17,14 +18,17 @@ __all__ = [
     "BenchmarkConfig",
     "BenchmarkResult",
     "Census",
+    "Content",
     "Counter",
     "GradientMemoryProfiler",
     "Leak",
     "LeakReport",
     "LiveArray",
     "MemoryCheckpoint",
+    "MemoryEstimate",
     "PerformanceBenchmark",
     "census",
+    "estimate",
 ]
 
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from ..backend.numpy import namespace as numpy_
 from ..core.aval import Aval
-from ..core.backends import BACKENDS, GUARDS, KERNELS, PYTHON_SCALARS, guard
+from ..core.backends import BACKENDS, GUARDS, KERNELS, guard
 from ..core.op import TABLE, Op
 from ..core.origin import Origin, origin
 from ..core.record import record
@@ -35,10 +36,9 @@ _ELIDED = 1 << 18  # bytes: from this size on NumPy's operators reuse a temporar
 
 @record
 class Event:
-    """An array that is made (or freed: then only its key and negative bytes count).
+    """An array that is made, or freed: then `op` is empty.
 
-    key   the identity of its memory
-    made  how many events were noted when it was made
+    key  the number of its memory
     """
 
     key: int
@@ -48,87 +48,97 @@ class Event:
 
 
 class Ledger:
-    """The bytes of live phantoms and of real arrays, with their peak."""
+    """The bytes of live phantoms and of real arrays, and their peak."""
 
     def __init__(self, counter: Counter):
         self._counter = counter
-        self.live = 0
-        self.peak = 0
-        self.peak_at = 0  # the number of events before the peak
-        self.extra = ("", 0)  # the operation at the peak, and its own temporaries
-        self.events: list[Event] = []
         self._zeros: Any = None
-        self._keys = 0
-        self._kept: dict[Any, Any] = {}  # the most recent last
+        self._kept: dict[Any, Any] = {}  # zeros that kernels keep, the most recent last
+        self.live = 0  # bytes of phantoms
+        self.events: list[Event] = []
+        self.reset_peak()
 
-    def reserve(self, nbytes: int) -> int:
-        """The address of a range of so many zeros."""
+    def reset_peak(self) -> None:
+        """Let the peak begin again at what is live now.
+
+        peak     bytes, also of real arrays and of the temporaries of kernels
+        peak_at  the number of events before the peak
+        at_work  the row at the peak, where it was called, and its temporaries
+        """
+        self.peak, self.peak_at = self.live + self._counter.live, len(self.events)
+        self.at_work: tuple[str, Origin | None, int] = ("", None, 0)
+
+    def reserve(self, nbytes: int) -> Any:
+        """A range of at least so many zeros."""
         if self._zeros is None or self._zeros.nbytes < nbytes:
-            size = max(nbytes, 1 << 20)
-            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-            self._zeros = np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)
-        return self._zeros.ctypes.data
+            # Nothing writes to it, so the system gives it no memory.
+            kind = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
+            kind |= getattr(mmap, "MAP_NORESERVE", 0)
+            size = max(2 * nbytes, 1 << 20)
+            memory = mmap.mmap(-1, size, flags=kind) if kind else mmap.mmap(-1, size)
+            self._zeros = np.frombuffer(memory, np.uint8)
+        return self._zeros
 
     def enter(self, nbytes: int, op: str) -> int:
-        """Count an array that is made now; returns the key of its memory."""
-        self._keys += 1
-        self.events.append(Event(self._keys, nbytes, op, origin()))
+        """Count an array that is made now; returns the number of its memory."""
+        key = len(self.events)
+        self.events.append(Event(key, nbytes, op, origin()))
         self.live += nbytes
         self.note()
-        return self._keys
+        return key
 
     def leave(self, key: int, nbytes: int) -> None:
         """Count an array that is freed now."""
-        self.events.append(Event(key, -nbytes, "", None))
+        self.events.append(Event(key, nbytes, "", None))
         self.live -= nbytes
 
     def note(self, op: str = "", extra: int = 0) -> None:
-        """Compare the bytes now, with an operation's own temporaries, with the peak."""
+        """Compare the peak with the bytes now, and with a row's temporaries beside them."""
         total = self.live + self._counter.live + extra
         if total > self.peak:
-            self.peak, self.peak_at, self.extra = total, len(self.events), (op, extra)
+            self.peak, self.peak_at = total, len(self.events)
+            self.at_work = (op, origin(), extra) if extra else ("", None, 0)
 
-    def keep_zeros(self, shape: Any, like: Aval) -> None:
-        """Count zeros that a kernel keeps for later calls."""
-        key = shape, like.dtype
-        found = self._kept.pop(key, None)
-        self._kept[key] = make(np.empty(0).shape if False else np.broadcast_shapes(shape), like.dtype, "zeros") if found is None else found
-        if len(self._kept) > 8:
-            del self._kept[next(iter(self._kept))]
-
-    def contents(self) -> list[Event]:
-        """The arrays that were alive at the peak."""
-        alive: dict[int, Event] = {}
-        for e in self.events[: self.peak_at]:
-            if e.nbytes < 0 or not e.op:
-                alive.pop(e.key, None)
+    def alive(self, at: int) -> dict[int, Event]:
+        """The arrays that were alive after so many events, by the number of their memory."""
+        found: dict[int, Event] = {}
+        for e in self.events[:at]:
+            if e.op:
+                found[e.key] = e
             else:
-                alive[e.key] = e
-        return list(alive.values())
+                del found[e.key]
+        return found
 
-    def reset_peak(self) -> None:
-        """Let the peak begin again at what is live now."""
-        self.peak = 0
-        self.note()
+    def keep_zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        """Count zeros that a kernel keeps for later calls."""
+        zeros = self._kept.pop((shape, dtype), None)
+        self._kept[shape, dtype] = make(shape, dtype, "zeros") if zeros is None else zeros
+        if len(self._kept) > workspace.KEPT:
+            del self._kept[next(iter(self._kept))]
 
 
 class _Memory:
     """The memory of one phantom and its views; it is freed with the last of them."""
 
     def __init__(self, ledger: Ledger, nbytes: int, op: str):
-        address = ledger.reserve(nbytes)
-        self.range = ledger._zeros  # keeps the addresses valid
+        self.range = ledger.reserve(nbytes)  # keeps the addresses valid
         self.__array_interface__ = {
             "shape": (nbytes,),
             "typestr": "|u1",
-            "data": (address, False),
+            "data": (self.range.ctypes.data, False),
             "version": 3,
         }
         self._ledger, self._nbytes = ledger, nbytes
-        self._key = ledger.enter(nbytes, op)
+        self.key: int = ledger.enter(nbytes, op)
 
     def __del__(self) -> None:
-        self._ledger.leave(self._key, self._nbytes)
+        self._ledger.leave(self.key, self._nbytes)
+
+
+def key_of(x: "Phantom") -> int | None:
+    """The number of a phantom's memory in its ledger."""
+    root = numpy_._root(x)
+    return root.key if isinstance(root, _Memory) else None
 
 
 _ACTIVE: ContextVar[Ledger | None] = ContextVar("weft_ledger", default=None)
@@ -318,11 +328,11 @@ def _simulated(op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
         avals = [None if x is None else aval_of(x) for x in operands]
         made = op.call(op.shape, avals, static)
         made = (made,) if op.outputs == 1 else tuple(made)
-        if not phantoms and sum([_nbytes(a) for a in made]) <= _REAL:
+        if not phantoms and sum([nbytes_of(a) for a in made]) <= _REAL:
             return kernel(*args)
-        zeros = workspace.cached_zeros(op, operands[0])
-        if zeros:
-            ledger.keep_zeros(operands[0].shape if zeros == operands[0].size else zeros, made[0])
+        zeros = workspace.kept_zeros(op, operands)
+        if zeros is not None:
+            ledger.keep_zeros(zeros, made[0].dtype)
         found = _results(op, kernel, args, operands, made)
         ledger.note(op.name, workspace.of(op, operands, found, static))
         return found[0] if op.outputs == 1 else found
@@ -336,7 +346,8 @@ def _split(op: Op, args: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:
     return list(args[: op.arity]), tuple(args[op.arity :])
 
 
-def _nbytes(a: Aval) -> int:
+def nbytes_of(a: Aval) -> int:
+    """The bytes of an array of this shape and dtype."""
     return prod(a.shape) * a.dtype.itemsize
 
 
@@ -418,7 +429,8 @@ class _Namespace:
         return True
 
     def walk(self, jobs: Any) -> None:
-        """Nothing"""
+        """A step of an optimizer: in place, with temporaries for a block."""
+        _ledger().note("optimizer step", workspace.of_update(jobs))
 
 
 BACKENDS[Phantom] = _Namespace()
@@ -427,26 +439,40 @@ BACKENDS[Phantom] = _Namespace()
 @contextmanager
 def simulation() -> Iterator[Ledger]:
     """A block in which rows make phantoms, in this thread."""
-    before = {cls: GUARDS.get(cls) for cls in (np.ndarray, Phantom)}
+    bound = {cls: GUARDS.get(cls) for cls in (np.ndarray, Phantom)}
+    makers = {name: getattr(numpy_, name) for name in ("full", "empty")}
     with Counter() as counter:
         ledger = Ledger(counter)
         token = _ACTIVE.set(ledger)
         try:
-            for cls, around in before.items():
-                guard(cls, _around(around))
+            for cls, around in bound.items():
+                guard(cls, _simulate_in(around))
+            for name in makers:
+                numpy_.improve(name, partial(_simulate_maker, name))
             yield ledger
         finally:
             _ACTIVE.reset(token)
-            for cls, around in before.items():
+            for cls, around in bound.items():
                 guard(cls, around)
+            for name, maker in makers.items():
+                numpy_.improve(name, lambda _, maker=maker: maker)
 
 
-def _around(bound: Any) -> Any:
-    """The wrapper of kernels in a simulation: outside of that, what was there before."""
-    if bound is None:
+def _simulate_in(around: Any) -> Any:
+    """The wrapper of kernels, around the one that was there before."""
+    if around is None:
         return _simulated
-    return lambda op, kernel: _simulated(op, bound(op, kernel))
+    return lambda op, kernel: _simulated(op, around(op, kernel))
 
 
-def is_scalar(x: Any) -> bool:
-    return type(x) in PYTHON_SCALARS
+def _simulate_maker(name: str, maker: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes arrays: large ones are phantoms in a simulation."""
+
+    def call(shape: Any, *args: Any) -> Any:
+        dtype = np.dtype(args[1] if name == "full" else args[0])
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        if _ACTIVE.get() is None or prod(sizes) * dtype.itemsize <= _REAL:
+            return maker(shape, *args)
+        return make(sizes, dtype, name)
+
+    return call

@@ -21,6 +21,7 @@ from ..backend.shared.window_sizes import kernel_of, size_of
 from ..compiler.eager import kernels as native
 from ..core.dtypes import HALF
 from ..core.op import Op, Partials
+from ..optim import walk
 
 Arrays = Sequence[Any]
 Work = Callable[[Arrays, Arrays, tuple[Any, ...]], int]
@@ -43,11 +44,30 @@ def keeps_order(op: Op) -> bool:
     return op.name in _AS_OPERANDS or (elementwise and op.name not in _BLOCKWISE)
 
 
-def cached_zeros(op: Op, x: Any) -> int:
-    """The elements of the zeros that a row's kernel keeps for arrays like x; 0: none."""
-    if op.name != "relu" or x.size < elementwise._LARGE:
-        return 0
-    return min(x.size, elementwise._CACHED)
+# How many arrays of zeros `relu` keeps.
+KEPT = 8
+
+
+def kept_zeros(op: Op, operands: Arrays) -> tuple[int, ...] | None:
+    """The shape of the zeros that a row's kernel keeps for arrays like this; None: none."""
+    if op.name != "relu" or operands[0].size < elementwise._LARGE:
+        return None
+    x = operands[0]
+    if x.size <= elementwise._CACHED:
+        return tuple(x.shape)
+    return (elementwise._CACHED,) if x.flags.c_contiguous else None
+
+
+def of_update(jobs: Sequence[walk.Job]) -> int:
+    """The bytes that a step of an optimizer takes: a block of parameters, joined or cast."""
+    p, columns = jobs[0].columns[0], len(jobs[0].columns)
+    sizes = [prod(job.columns[0].shape) for job in jobs]
+    small = sum([n for n in sizes if n < walk._SMALL_ON_HOST])
+    total, item = sum(sizes), walk.working_dtype(p.dtype).itemsize
+    block = min(walk._HOST, total if _is_half(p) else small)
+    workers = _workers(-(-total // walk._HOST), threads.PASS * walk._PASSES * total)
+    by_numpy = 0 if jobs[0].traced and total > walk._FOR_A_PROGRAM else 4 * min(total, walk._HOST)
+    return (workers * block * columns + by_numpy) * item
 
 
 def _enter(*rows: str) -> Callable[[Work], Work]:
