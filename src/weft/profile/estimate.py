@@ -7,9 +7,10 @@ from itertools import accumulate
 from typing import Any
 
 from .. import errors
+from ..compiler.calling import Calling
 from ..compiler.compiled import Compiled
 from ..compiler.frontend.arguments import CallArguments, flatten_arguments, settings_key
-from ..compiler.frontend.inputs import Captured, Gradient, StateArray, TensorArgument
+from ..compiler.frontend.inputs import Captured, Gradient, InputSource, StateArray, TensorArgument
 from ..compiler.frontend.trace import trace
 from ..compiler.frontend.variant import Variant
 from ..compiler.ir.schedule import LibraryStep, Schedule
@@ -19,8 +20,10 @@ from ..core.backends import BACKENDS
 from ..core.node import Leaf
 from ..core.origin import line_of
 from ..core.settings import current
+from ..graph.graph import Literal
 from ..transform.modes.reverse import BEFORE_SWEEP
 from . import phantom
+from .counter import Counter
 from .stand_ins import GRADIENT, INPUT, STATE, StandIns
 
 _LISTED = 12  # rows of the table of contents
@@ -143,9 +146,10 @@ def estimate(
     function = step.__wrapped__ if isinstance(step, Compiled) else step
     settings_key(settings)  # refuses settings under which nothing is traced
     taken = flatten_arguments(args, kwargs, lambda name: False, settings.grad)
-    program = _trace(function, taken)
+    with Counter() as counter:
+        program = _trace(function, taken)
     if compiled:
-        return _compiled(program, taken)
+        return _compiled(program, taken, counter.live)
     return _eager(program, taken, function, args, kwargs)
 
 
@@ -177,55 +181,81 @@ def _nbytes(tensors: Iterable[Any]) -> int:
 # -- compiled ----------------------------------------------------------------------------------
 
 
-def _compiled(program: Variant, taken: CallArguments) -> MemoryEstimate:
+def _compiled(program: Variant, taken: CallArguments, constants: int) -> MemoryEstimate:
+    """The estimate of a compiled step.
+
+    constants  bytes that the trace has made
+    """
     schedule, placed = lower(program.graph, program.donated, current_target())
     tensors = _tensors(program, taken)
     given = [t for t in tensors if _is_parameter(t)]
     parameters, inputs = _nbytes(given), _nbytes([t for t in tensors if not _is_parameter(t)])
-    avals = program.graph.avals
-    state = _of_places(program, StateArray)
-    old = _of_places(program, Gradient)
-    new = [avals[program.graph.outputs[r.position]] for r in program.replaced]
-    gradients = sum([phantom.nbytes_of(a) for a in new])
-    fresh = _fresh(schedule)
-    constants = sum([b.nbytes for b in schedule.buffers if b.role == "constant"])
-    temporaries = max(0, fresh - gradients) + old + constants + _library(schedule)
-    temporaries += _copies(program, taken)
+    state = [phantom.nbytes_of(p.entered.aval) for p in program.places if _is_state(p)]
+    new, old = _gradients(program, taken, schedule)
+    results = Calling(schedule).fresh_bytes - sum(new)
+    work = results + constants + _library(schedule) + _copies(program, taken)
     contents = [
         Content("parameters", "", parameters, len(given)),
         Content(INPUT, "", inputs, len(tensors) - len(given)),
-        Content(STATE, "", state, sum([isinstance(p, StateArray) for p in program.places])),
-        Content(GRADIENT, "", gradients + old, len(new)),
+        Content(STATE, "", sum(state), len(state)),
+        Content(GRADIENT, "", sum(new), len(new)),
+        Content("gradient before", "", sum(old), len(old)),
         *_arena(schedule, placed),
-        Content("results, constants and copies", "", temporaries - old, 1),
+        Content("results, constants, library calls", "", work, 1),
     ]
     return MemoryEstimate(
         compiled=True,
         parameters=parameters,
-        gradients=gradients,
-        optimizer_state=state,
+        gradients=sum(new),
+        optimizer_state=sum(state),
         inputs=inputs,
         activations=placed.size,
-        temporaries=temporaries,
-        peak=parameters + inputs + state + gradients + placed.size + temporaries,
+        temporaries=sum(old) + work,
+        peak=parameters + inputs + sum(state) + sum(new) + placed.size + sum(old) + work,
         contents=_sort(contents),
     )
 
 
-def _of_places(program: Variant, kind: type) -> int:
-    return sum([phantom.nbytes_of(p.entered.aval) for p in program.places if isinstance(p, kind)])
+def _is_state(place: InputSource) -> bool:
+    return isinstance(place, StateArray)
 
 
-def _fresh(schedule: Schedule) -> int:
-    """The bytes of the outputs with memory of their own."""
-    own = [b for b in schedule.buffers if b.role == "output" and b.base is None]
-    return sum([b.nbytes for b in own if b.takes is None])
+def _gradients(
+    program: Variant, taken: CallArguments, schedule: Schedule
+) -> tuple[list[int], list[int]]:
+    """The bytes of each gradient that a call makes, and of those there were that it keeps so long.
+
+    The others' memory is used again (`GradientBuffers`).
+    """
+    call, places = taken.call, program.places
+    given = {p.leaf(call): p.entered.aval for p in places if isinstance(p, Gradient)}
+    calling, new, old = Calling(schedule), [], []
+    for r in program.replaced:
+        nbytes = schedule.buffers[schedule.outputs[r.position]].nbytes
+        new.append(nbytes)
+        again = r.owner is not None and calling.written_last(r.position) is not None
+        if not again or given.pop(r.find(call), None) is not None:
+            old.append(nbytes)
+    return new, [*old, *map(phantom.nbytes_of, given.values())]
 
 
 def _library(schedule: Schedule) -> int:
-    """The most bytes of a library call's results, before they are copied."""
-    calls = [s.outputs for s in schedule.steps if isinstance(s, LibraryStep)]
-    return max([sum([schedule.buffers[i].nbytes for i in made]) for made in calls], default=0)
+    """The most bytes of library calls: kernels' results and temporaries, and the results before."""
+    most = before = 0
+    with phantom.simulation() as ledger:
+        for step in schedule.steps:
+            if isinstance(step, LibraryStep):
+                operands = [_operand(schedule, i) for i in step.inputs]
+                made, taken = phantom.bytes_of_call(ledger, step.op, operands, step.static)
+                most, before = max(most, before + taken), made
+    return most
+
+
+def _operand(schedule: Schedule, i: int | Literal) -> Any:
+    if isinstance(i, Literal):
+        return i.value
+    b = schedule.buffers[i]
+    return phantom.strided(b.shape, b.dtype, b.strides)
 
 
 def _copies(program: Variant, taken: CallArguments) -> int:

@@ -158,6 +158,14 @@ def make(shape: Sequence[int], dtype: Any, op: str, strides: Any = None) -> "Pha
     return np.ndarray.__new__(Phantom, tuple(shape), dtype, memory, 0, strides)
 
 
+def strided(shape: Sequence[int], dtype: Any, strides: Sequence[int]) -> "Phantom":
+    """A new phantom with these strides, in elements; its memory has no gaps at the ends."""
+    span = sum([(n - 1) * s for n, s in zip(shape, strides, strict=True)]) + 1
+    line = make((span,), dtype, "operand")
+    steps = tuple([s * line.itemsize for s in strides])
+    return np.ndarray.__new__(Phantom, tuple(shape), line.dtype, line, 0, steps)
+
+
 def like(x: np.ndarray, op: str) -> "Phantom":
     """A new phantom in the place of an array, with its strides if it is dense."""
     return make(x.shape, x.dtype, op, _dense_strides(x))
@@ -338,6 +346,17 @@ def _simulated(op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
         return found[0] if op.outputs == 1 else found
 
     return call
+
+
+def bytes_of_call(ledger: Ledger, op: Op, operands: Sequence[Any], static: Any) -> tuple[int, int]:
+    """The bytes of a kernel's results, and the most that it takes: in a simulation."""
+    before = ledger.live
+    ledger.reset_peak()
+    start = ledger.peak
+    made = op.call(KERNELS[op][Phantom], operands, static)
+    taken = ledger.live - before, ledger.peak - start
+    del made
+    return taken
 
 
 def _split(op: Op, args: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...]]:

@@ -250,9 +250,7 @@ _HELD = {"gelu": 8, "gelu_slope": 8, "gelu_tanh": 4, "gelu_tanh_slope": 5, "silu
 _HELD |= {"silu_slope": 4, "softplus": 3}
 
 
-def _activation(
-    held: int, operands: Arrays, results: Arrays, static: tuple[Any, ...]
-) -> int:
+def _activation(held: int, operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
     x = operands[0]
     if x.size >= native.LARGE and x.dtype in native._DTYPES:
         return _copied(x)
