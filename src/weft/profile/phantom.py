@@ -267,8 +267,9 @@ class Phantom(np.ndarray):
         pass
 
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:
-        shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return _reshape(self, shape)
+        shape = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        known = prod([n for n in shape if n != -1])
+        return _reshape(self, [self.size // max(known, 1) if n == -1 else n for n in shape])
 
 
 for _name, _ufunc in {
@@ -302,15 +303,12 @@ def _reduce(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, **kwargs:
     return make(shape, kind, f"{ufunc.__name__} over axes")
 
 
-def _reshape(x: Any, shape: Any) -> Any:
+def _reshape(x: Any, shape: Sequence[int]) -> Any:
     """A view where NumPy makes one, else a new phantom."""
-    shape = np.broadcast_to(np.uint8(0), x.shape).reshape(shape).shape  # resolves −1
-    view = x.view()
     try:
-        view.shape = shape
-    except AttributeError:  # NumPy would copy
+        return np.ndarray.reshape(x, tuple(shape), copy=False)
+    except ValueError:
         return make(shape, x.dtype, "reshape")
-    return view
 
 
 # -- the rows ----------------------------------------------------------------------------------

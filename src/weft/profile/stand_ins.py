@@ -55,9 +55,8 @@ class StandIns:
         places = program.places
         captured = [p.tensor for p in places if isinstance(p, Captured)]
         self.tensors: list[Any] = list({id(t): t for t in (*arguments, *captured)}.values())
-        arrays = [p for p in places if isinstance(p, StateArray)]
-        keepers = [_optimizer_of(p) for p in arrays]
-        self.optimizers: list[Any] = list({id(o): o for o in keepers}.values())
+        _refuse_others([p for p in places if isinstance(p, StateArray)])
+        self.optimizers: list[Any] = _optimizers(program)
         self._held = [(t, t._data, t._share, t._node) for t in self.tensors]
         self._gradients = [(t, t._grad) for t in self.tensors if _has_gradient(t)]
         self._states = [(o, o.state, o.changed) for o in self.optimizers]
@@ -94,14 +93,21 @@ def _has_gradient(t: Any) -> bool:
     return hasattr(t, "_grad")  # a slot that only leaves set
 
 
-def _optimizer_of(place: StateArray) -> Any:
-    optimizer = getattr(place.keeper, "optimizer", None)
-    if optimizer is None:
-        raise errors.StagingError(
-            f"estimate: the step changes {place.label}, which an eager estimate cannot leave "
-            "unchanged; leave it out of the step, or estimate the compiled step (compiled=True)"
-        )
-    return optimizer
+def _optimizers(program: Variant) -> list[Any]:
+    """The optimizers that make a step: the trace has left functions that read their settings."""
+    readers = [getattr(read, "__self__", None) for read in program.preparing]
+    found = [r.optimizer for r in readers if hasattr(r, "optimizer")]
+    return list({id(o): o for o in found}.values())
+
+
+def _refuse_others(arrays: list[StateArray]) -> None:
+    """Refuse arrays of other objects, which would not be put back."""
+    for place in arrays:
+        if not hasattr(place.keeper, "optimizer"):
+            raise errors.StagingError(
+                f"estimate: the step changes {place.label}, which an eager estimate cannot leave "
+                "unchanged; leave that out of the step, or estimate it with compiled=True"
+            )
 
 
 def _state(optimizer: Any) -> dict[str, Any]:

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from ..backend.numpy import convolve, elementwise, products
+from ..backend.numpy import random as numpy_
 from ..backend.numpy.columns import bands_of
 from ..backend.numpy.windows import BLOCK_BYTES, parts_of, plan_of, wide
 from ..backend.shared import attention, crossentropy, threads
 from ..backend.shared.window_sizes import kernel_of, size_of
 from ..compiler.eager import kernels as native
+from ..core.counter import WORDS_PER_BLOCK
 from ..core.dtypes import HALF
 from ..core.op import Op, Partials
 from ..optim import walk
@@ -156,7 +158,7 @@ def _linear_gradient(operands: Arrays, results: Arrays, static: tuple[Any, ...])
     g, x, w = operands
     lines = prod(g.shape[:-1])
     work = 2 * lines * w.size
-    copied = _copied(g, x) if g.ndim > 2 else 0
+    copied = _wide(*[a for a in (g, x) if a.ndim > 2 and not a.flags.c_contiguous])
     if work < products.LARGE:
         return copied + sum([a.nbytes for a in (g, x, w) if a.ndim == 2 and not _uncopied(a)])
     return copied + (len(products._pieces(lines, work)) - 1) * _wide(*results[1:])
@@ -276,9 +278,35 @@ def _gru_cell(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int
     return 2 * _wide(operands[2])
 
 
+@_enter("sign_product", "tie_share")
+def _one_more(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
+    return results[0].nbytes
+
+
 @_enter("rotate")
 def _rotate(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
     return results[0].nbytes // 2
+
+
+# -- random numbers ----------------------------------------------------------------------------
+
+
+def _draw(held: int, operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
+    """Arrays of one integer for each block of words, for a chunk of blocks."""
+    y = results[0]
+    words = y.size * (2 if y.itemsize == 8 else 1)
+    chunk = numpy_.random_target("cpu").chunk
+    return 8 * held * min(-(-words // WORDS_PER_BLOCK), chunk)
+
+
+WORK |= {
+    "draw_below": partial(_draw, 10),
+    "draw_below_each": partial(_draw, 10),
+    "draw_uniform": partial(_draw, 12),
+    "draw_normal": partial(_draw, 14),
+    "draw_integers": partial(_draw, 14),
+    "draw_order": partial(_draw, 14),
+}
 
 
 # -- losses ------------------------------------------------------------------------------------
