@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft.backend.numpy import activate, elementwise
+from weft.backend.shared import threads
 
 F, nn = wf.nn.functional, wf.nn
 SEEDS = 60 if os.environ.get("WEFT_SOAK") == "1" else 6
@@ -148,6 +150,14 @@ def snapshot(net, optimizer):
     return tensors, gradients, state, wf.random.get_state()
 
 
+@pytest.fixture(autouse=True)
+def alike(monkeypatch):
+    """One thread, which is never late to its work, and no zeros of earlier tests."""
+    monkeypatch.setattr(threads, "LIMIT", 1)
+    elementwise._zeros.cache_clear()
+    activate._zeros.cache_clear()
+
+
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_the_peak_is_as_measured(seed, compiled):
@@ -157,7 +167,7 @@ def test_the_peak_is_as_measured(seed, compiled):
         with wf.profile.Counter() as own:
             estimate = wf.profile.estimate(step, *args, compiled=compiled)
         assert snapshot(net, optimizer) == before
-        assert own.peak < 0.01 * estimate.peak + 400_000
+        assert own.peak < 0.01 * estimate.peak + 250_000
         run = wf.compile(step) if compiled else step
         run(*args)
         run(*args)

@@ -338,7 +338,7 @@ def _simulated(op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
             return kernel(*args)
         zeros = workspace.kept_zeros(op, operands)
         if zeros is not None:
-            ledger.keep_zeros(zeros, made[0].dtype)
+            ledger.keep_zeros(*zeros)
         found = _results(op, kernel, args, operands, made)
         ledger.note(op.name, workspace.of(op, operands, found, static))
         return found[0] if op.outputs == 1 else found

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.numpy import convolve, elementwise, products
+from ..backend.numpy import activate, convolve, elementwise, products
 from ..backend.numpy import random as numpy_
 from ..backend.numpy.columns import bands_of
 from ..backend.numpy.windows import BLOCK_BYTES, parts_of, plan_of, wide
@@ -46,18 +46,31 @@ def keeps_order(op: Op) -> bool:
     return op.name in _AS_OPERANDS or (elementwise and op.name not in _BLOCKWISE)
 
 
-# How many arrays of zeros `relu` keeps.
+# How many arrays of zeros kernels keep.
 KEPT = 8
 
 
-def kept_zeros(op: Op, operands: Arrays) -> tuple[int, ...] | None:
-    """The shape of the zeros that a row's kernel keeps for arrays like this; None: none."""
-    if op.name != "relu" or operands[0].size < elementwise._LARGE:
+def kept_zeros(op: Op, operands: Arrays) -> tuple[tuple[int, ...], np.dtype] | None:
+    """The zeros that a row's kernel keeps for arrays like this: shape and dtype; None: none."""
+    if op.name not in ("relu", "gelu", "softplus"):
         return None
     x = operands[0]
-    if x.size <= elementwise._CACHED:
-        return tuple(x.shape)
-    return (elementwise._CACHED,) if x.flags.c_contiguous else None
+    if op.name != "relu":
+        return None if _is_native(x) else ((_block(x.size),), wide(x.dtype))
+    if x.size < elementwise._LARGE or (x.size > elementwise._CACHED and not x.flags.c_contiguous):
+        return None
+    shape = tuple(x.shape) if x.size <= elementwise._CACHED else (elementwise._CACHED,)
+    return shape, x.dtype
+
+
+def _is_native(x: Any) -> bool:
+    """Whether a compiled kernel computes an array like this."""
+    return x.size >= native.LARGE and x.dtype in native._DTYPES
+
+
+def _block(size: int) -> int:
+    """The elements of a block of an activation."""
+    return activate._BLOCK if size > activate._BLOCK else min(size, activate._SHORT)
 
 
 def of_update(jobs: Sequence[walk.Job]) -> int:
@@ -205,10 +218,6 @@ def _root_mean_square(operands: Arrays, results: Arrays, static: tuple[Any, ...]
     return 2 * _wide(x) if _is_half(x) else _copied(x)
 
 
-def _is_native(x: Any, w: Any) -> bool:
-    return w.size >= native.LINE and x.size >= native.LARGE and x.dtype in native._DTYPES
-
-
 @_enter("layer_norm")
 def _layer_norm(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
     x, w, b = operands
@@ -219,7 +228,7 @@ def _layer_norm(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> i
 @_in_single
 def _layer_norm_gradient(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
     g, y, variance, w = operands
-    if _is_native(y, w):
+    if w.size >= native.LINE and _is_native(y):
         return _copied(g, y, variance, w) + y.nbytes
     block = min(y.size, 1 << 17) * wide(y.dtype).itemsize
     pieces = -(-y.size // (1 << 17))
@@ -254,9 +263,9 @@ _HELD |= {"silu_slope": 4, "softplus": 3}
 
 def _activation(held: int, operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
     x = operands[0]
-    if x.size >= native.LARGE and x.dtype in native._DTYPES:
+    if _is_native(x):
         return _copied(x)
-    block = 1 << 16 if x.size > 1 << 16 else min(x.size, 1 << 14)
+    block = _block(x.size)
     workers = _workers(-(-x.size // block), x.size * 2 * held * threads.PASS)
     each = held + 1 if _is_half(x) else held
     return _copied(x) + workers * block * each * wide(x.dtype).itemsize
@@ -349,8 +358,11 @@ class _NumPy:
     name = "numpy"
 
 
-def _widened(*arrays: Any) -> int:
-    return _wide(*arrays) if _is_half(arrays[0]) else 0
+def _widened(operands: Arrays, results: Arrays) -> int:
+    """Operands and results in float32, before the results are cast to a half type."""
+    if not _is_half(operands[0]):
+        return 0
+    return _wide(*operands, *results) - _bytes(*results)
 
 
 @_enter("attention")
@@ -363,7 +375,7 @@ def _attention(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> in
     pairs = it.size * it.heads * it.queries * it.keys
     workers = _workers(tiles, pairs * (q.shape[-1] + v.shape[-1]))
     each = lines * (it.across + q.shape[-1] + 2 * v.shape[-1] + 6) * item
-    return _widened(q, k, v, *results) + workers * each
+    return _widened((q, k, v), results) + workers * each
 
 
 @_enter("attention_gradient")
@@ -379,7 +391,7 @@ def _attention_gradient(operands: Arrays, results: Arrays, static: tuple[Any, ..
     pairs = it.size * it.heads * it.queries * it.keys
     workers = _workers(len(parts), pairs * (d + e) * 3)
     each = (factors + keys * (d + e) + tile) * item
-    return _widened(g, out, q, k, v, *results) + workers * each
+    return _widened((g, out, q, k, v), results) + workers * each
 
 
 # -- convolutions and pooling ------------------------------------------------------------------
