@@ -165,14 +165,10 @@ def test_the_peak_is_as_measured(make, half, compiled):
 
 
 def test_the_parts_are_those_of_the_network():
-    step, args, model, optimizer = training_step(mlp)
+    step, args, model, _ = training_step(mlp)
     e = wf.profile.estimate(step, *args)
-    parameters = sum(p.numpy().nbytes for p in map(lambda p: p.detach(), model.parameters()))
-    assert (e.parameters, e.gradients, e.optimizer_state) == (
-        parameters,
-        parameters,
-        2 * parameters,
-    )
+    n = sum(p.detach().numpy().nbytes for p in model.parameters())
+    assert (e.parameters, e.gradients, e.optimizer_state) == (n, n, 2 * n)
     assert e.inputs == sum(x.numpy().nbytes for x in args)
     assert 50 * 512 * 64 * 4 < e.activations < 2 * 50 * 512 * 64 * 4
     assert sum(c.nbytes for c in e.contents) <= e.peak

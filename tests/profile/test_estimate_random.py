@@ -168,15 +168,14 @@ def test_the_peak_is_as_measured(seed, compiled):
             estimate = wf.profile.estimate(step, *args, compiled=compiled)
         assert snapshot(net, optimizer) == before
         assert own.peak < 0.01 * estimate.peak + 250_000
+        step(*args)  # a first step may be another program, with an arena of its own
         run = wf.compile(step) if compiled else step
-        run(*args)
         run(*args)
         gc.collect()
         again = wf.profile.estimate(step, *args, compiled=compiled)
         gc.collect()
         counter.reset_peak()
-        for _ in range(3):
-            run(*args)
+        run(*args)
     assert abs(again.peak - estimate.peak) <= 0.01 * estimate.peak
     assert abs(estimate.peak - counter.peak) <= TOLERANCE * counter.peak, (
         f"{estimate.peak / counter.peak:.3f}\n{estimate}"

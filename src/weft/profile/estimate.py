@@ -18,7 +18,7 @@ from ..compiler.memory import MemoryPlan, lifetimes
 from ..compiler.pipeline import current_target, lower
 from ..core.backends import BACKENDS
 from ..core.node import Leaf
-from ..core.origin import line_of
+from ..core.origin import Origin, line_of
 from ..core.settings import current
 from ..graph.graph import Literal
 from ..transform.modes.reverse import BEFORE_SWEEP
@@ -353,13 +353,15 @@ def _eager(
 def _contents(ledger: phantom.Ledger, alive: dict[int, phantom.Event]) -> tuple[Content, ...]:
     found = []
     for e in alive.values():
-        inside = e.op not in (INPUT, GRADIENT, STATE) and e.origin is not None
-        found.append(Content(e.op, line_of(*e.origin) if inside else "", e.nbytes, 1))
+        given = e.op in (INPUT, GRADIENT, STATE)
+        found.append(Content(e.op, "" if given else _line(e.origin), e.nbytes, 1))
     op, origin, extra = ledger.at_work
-    if extra:
-        line = "" if origin is None else line_of(*origin)
-        found.append(Content(f"temporaries of {op}", line, extra, 1))
+    found.append(Content(f"temporaries of {op}", _line(origin), extra, 1))
     return _sort(found)
+
+
+def _line(origin: Origin | None) -> str:
+    return "" if origin is None else line_of(*origin)
 
 
 def _sort(contents: Iterable[Content]) -> tuple[Content, ...]:

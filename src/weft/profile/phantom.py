@@ -267,9 +267,9 @@ class Phantom(np.ndarray):
         pass
 
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:
-        shape = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-        known = prod([n for n in shape if n != -1])
-        return _reshape(self, [self.size // max(known, 1) if n == -1 else n for n in shape])
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        known = prod([n for n in sizes if n != -1])
+        return _reshape(self, [self.size // max(known, 1) if n == -1 else n for n in sizes])
 
 
 for _name, _ufunc in {

@@ -96,8 +96,8 @@ def _has_gradient(t: Any) -> bool:
 def _optimizers(program: Variant) -> list[Any]:
     """The optimizers that make a step: the trace has left functions that read their settings."""
     readers = [getattr(read, "__self__", None) for read in program.preparing]
-    found = [r.optimizer for r in readers if hasattr(r, "optimizer")]
-    return list({id(o): o for o in found}.values())
+    found = [getattr(r, "optimizer", None) for r in readers]
+    return list({id(o): o for o in found if o is not None}.values())
 
 
 def _refuse_others(arrays: list[StateArray]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.numpy import activate, convolve, elementwise, products
+from ..backend.numpy import activate, convolve, elementwise, namespace, products
 from ..backend.numpy import random as numpy_
 from ..backend.numpy.columns import bands_of
 from ..backend.numpy.windows import BLOCK_BYTES, parts_of, plan_of, wide
@@ -347,15 +347,11 @@ WORK |= {
 def _problem(q: Any, k: Any, v: Any, causal: bool) -> Any:
     """The tiling of an attention."""
     it = object.__new__(attention.AttentionProblem)
-    it.xp, it.device, it.causal = _NumPy, "cpu", causal
+    it.xp, it.device, it.causal = namespace, "cpu", causal
     it.heads, it.groups = q.shape[-3], k.shape[-3]
     it.size, it.queries, it.keys = prod(q.shape[:-3]), q.shape[-2], k.shape[-2]
     it._choose_tiles()
     return it
-
-
-class _NumPy:
-    name = "numpy"
 
 
 def _widened(operands: Arrays, results: Arrays) -> int:
