@@ -106,9 +106,9 @@ def estimate(
 ) -> MemoryEstimate:
     """The bytes that a call `step(*args, **kwargs)` needs, and their peak.
 
-    step      a training step, or any function of tensors
-    args      its arguments, and those by name (`kwargs`): tensors of the wanted sizes
-    compiled  whether the step runs compiled, or in eager mode; None: as it is given
+    step          a training step, or any function of tensors
+    args, kwargs  its arguments: tensors of the wanted sizes
+    compiled      whether the step runs compiled, or in eager mode; None: as it is given
 
     Nothing is computed, nothing of the step's size is allocated, and parameters, buffers, random
     streams and optimizers stay as they are: the step's Python code runs on tensors without values,
@@ -117,7 +117,8 @@ def estimate(
 
     The peak is that of a step in the course of training: an optimizer's state exists, and so do
     the gradients that a step before has left. Compiled, it is what the call's memory plan takes; in
-    eager mode, what operations and their kernels allocate, until Python frees it. Kernels'
+    eager mode, what operations and their kernels allocate, until Python frees it. A step that is
+    compiled several times, for several kinds of calls, has an arena for each. Kernels'
     temporaries are those on this machine's number of threads. Memory that is alive and has nothing
     to do with the step is not counted.
 
