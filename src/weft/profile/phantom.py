@@ -336,8 +336,7 @@ def _simulated(op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
         made = (made,) if op.outputs == 1 else tuple(made)
         if not phantoms and sum([nbytes_of(a) for a in made]) <= _REAL:
             return kernel(*args)
-        zeros = workspace.kept_zeros(op, operands)
-        if zeros is not None:
+        for zeros in workspace.kept_zeros(op, operands):
             ledger.keep_zeros(*zeros)
         found = _results(op, kernel, args, operands, made)
         ledger.note(op.name, workspace.of(op, operands, found, static))

@@ -50,17 +50,19 @@ def keeps_order(op: Op) -> bool:
 KEPT = 8
 
 
-def kept_zeros(op: Op, operands: Arrays) -> tuple[tuple[int, ...], np.dtype] | None:
-    """The zeros that a row's kernel keeps for arrays like this: shape and dtype; None: none."""
+def kept_zeros(op: Op, operands: Arrays) -> list[tuple[tuple[int, ...], np.dtype]]:
+    """The shapes and dtypes of zeros that a row's kernel keeps for arrays like this."""
     if op.name not in ("relu", "gelu", "softplus"):
-        return None
+        return []
     x = operands[0]
     if op.name != "relu":
-        return None if _is_native(x) else ((_block(x.size),), wide(x.dtype))
+        block = _block(x.size)
+        sizes = set() if _is_native(x) or not block else {block, x.size % block}
+        return [((n,), wide(x.dtype)) for n in sizes if n]
     if x.size < elementwise._LARGE or (x.size > elementwise._CACHED and not x.flags.c_contiguous):
-        return None
+        return []
     shape = tuple(x.shape) if x.size <= elementwise._CACHED else (elementwise._CACHED,)
-    return shape, x.dtype
+    return [(shape, x.dtype)]
 
 
 def _is_native(x: Any) -> bool:
@@ -162,7 +164,7 @@ def _linear(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
     x, w, b = operands
     if _is_half(x):
         return _wide(x, w, b, *results)
-    return 0 if x.flags.c_contiguous else x.nbytes
+    return 0 if x.ndim != 2 or _uncopied(x) else x.nbytes
 
 
 @_enter("linear_gradient")
@@ -182,18 +184,20 @@ def _linear_gradient(operands: Arrays, results: Arrays, static: tuple[Any, ...])
 
 @_enter("mean")
 def _mean(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
-    return _wide(*results)
+    x = operands[0]
+    return _wide(*results) + (_wide(x) if _is_half(x) else 0)
 
 
 @_enter("var", "std")
 def _var(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
-    return 2 * _wide(operands[0])
+    x = operands[0]
+    return (3 if _is_half(x) else 2) * _wide(x)
 
 
 @_enter("softmax", "shares", "log_softmax", "logsumexp")
 def _exponentials(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
     x, y = operands[0], results[0]
-    half = _wide(x) + _wide(y) if _is_half(x) else 0
+    half = _wide(x, y) - y.nbytes if _is_half(x) else 0
     return half + _wide(x) + (_wide(x) if y.size < x.size else 0)
 
 
@@ -209,7 +213,7 @@ def _standardise(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> 
     last = axes == tuple(range(x.ndim - len(axes), x.ndim))
     # The products of deviations, or copies of these for one product a line.
     work = _wide(x) if not last else 0 if x.flags.c_contiguous else 2 * _wide(x)
-    return work + (2 * _wide(x) if _is_half(x) else 0)
+    return work + (2 * _wide(x) - _bytes(*results) if _is_half(x) else 0)
 
 
 @_enter("root_mean_square")
@@ -221,7 +225,7 @@ def _root_mean_square(operands: Arrays, results: Arrays, static: tuple[Any, ...]
 @_enter("layer_norm")
 def _layer_norm(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
     x, w, b = operands
-    return _wide(x, *results) if _is_half(x) else _copied(x, w, b)
+    return _wide(x, *results) - _bytes(*results) if _is_half(x) else _copied(x, w, b)
 
 
 @_enter("layer_norm_gradient")
@@ -251,14 +255,15 @@ def _where(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
 @_enter("power_scalar")
 def _power_scalar(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
     x = operands[0]
+    twice = bool(static) and static[0] in (4, -2)
     if _is_half(x):
-        return 2 * _wide(x)
-    return x.nbytes if static and static[0] in (4, -2) else 0
+        return (3 if twice else 2) * _wide(x) - x.nbytes
+    return x.nbytes if twice else 0
 
 
 # Arrays of a block that the passes of an activation hold at once.
-_HELD = {"gelu": 8, "gelu_slope": 8, "gelu_tanh": 4, "gelu_tanh_slope": 5, "silu": 3}
-_HELD |= {"silu_slope": 4, "softplus": 3}
+_HELD = {"gelu": 6, "gelu_slope": 8, "gelu_tanh": 4, "gelu_tanh_slope": 5, "silu": 2}
+_HELD |= {"silu_slope": 2, "softplus": 3}
 
 
 def _activation(held: int, operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
@@ -287,9 +292,41 @@ def _gru_cell(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int
     return 2 * _wide(operands[2])
 
 
-@_enter("sign_product", "tie_share")
-def _one_more(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
-    return results[0].nbytes
+@_enter("sign_product")
+def _sign_product(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
+    return results[0].nbytes if _is_half(results[0]) else 0
+
+
+@_enter("tie_share")
+def _by_mask(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
+    y = results[0]
+    return y.size + (y.nbytes if _is_half(y) else 0)
+
+
+@_enter("strong_product")
+def _strong_product(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
+    return results[0].size if _is_half(results[0]) else 0
+
+
+@_enter("cumsum", "segment_sum")
+def _widened_sum(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
+    x, y = operands[0], results[0]
+    return _wide(x, y) - y.nbytes if _is_half(x) else 0
+
+
+@_enter("scatter_sum")
+def _scatter_sum(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
+    indices = [x.nbytes for x in _arrays(operands) if x.dtype.kind in "iu"]
+    y = results[0]
+    return 2 * sum(indices) + (_wide(y) - y.nbytes if _is_half(y) else 0)
+
+
+@_enter("sort", "argsort")
+def _sort(operands: Arrays, results: Arrays, static: tuple[Any, ...]) -> int:
+    x, y = operands[0], results[0]
+    if not _is_half(x):
+        return 0
+    return _wide(x) + (0 if y.dtype.kind == "i" else x.nbytes)
 
 
 @_enter("rotate")
@@ -383,7 +420,8 @@ def _attention_gradient(operands: Arrays, results: Arrays, static: tuple[Any, ..
     per, d, e = it.heads // it.groups, q.shape[-1], v.shape[-1]
     queries, keys = matrices * per * it.queries, matrices * it.keys
     factors = queries * (d + e + 2) + keys * (d + e + 2)
-    tile = matrices * per * it.down * (2 * it.across + 2 * d) + keys * per * max(d, e)
+    sums = 2 * d if it.down < it.queries else 0  # of several tiles
+    tile = matrices * per * it.down * (2 * it.across + sums) + keys * per * max(d, e)
     pairs = it.size * it.heads * it.queries * it.keys
     workers = _workers(len(parts), pairs * (d + e) * 3)
     each = (factors + keys * (d + e) + tile) * item
@@ -393,16 +431,21 @@ def _attention_gradient(operands: Arrays, results: Arrays, static: tuple[Any, ..
 # -- convolutions and pooling ------------------------------------------------------------------
 
 
-def _columns(x: Any, bands: Any, o: int, groups: int, apart: bool, dtype: Any, tile: Any) -> int:
-    """Elements of a worker's scratch memory for one tile."""
-    count, rows, images = tile.shape
-    lines, run = x.shape[1] * prod(bands.kernel[1:]), rows * images * bands.row
-    taps = bands.kernel[0]
-    laid = bands.bare and x.dtype == dtype and x.flags.c_contiguous and images == 1
-    width = (rows + bands.reach) * images * bands.row
-    copied = 0 if laid else len(bands.phases) * count * lines * width
-    joined = 0 if apart or taps == 1 else count * taps * lines * run
-    return copied + joined + 2 * count * o * run
+def _columns(
+    x: Any, bands: Any, o: int, groups: int, apart: bool, dtype: Any, tiles: Sequence[Any]
+) -> int:
+    """Elements of a worker's scratch memory: copies by the shape of tiles, and the largest rest."""
+    lines, taps = x.shape[1] * prod(bands.kernel[1:]), bands.kernel[0]
+    laid = bands.bare and x.dtype == dtype and x.flags.c_contiguous
+    copied = rest = 0
+    for count, rows, images in {t.shape for t in tiles}:
+        run = rows * images * bands.row
+        if not (laid and images == 1):
+            width = (rows + bands.reach) * images * bands.row
+            copied += len(bands.phases) * count * lines * width
+        joined = 0 if apart or taps == 1 else count * taps * lines * run
+        rest = max(rest, joined + 2 * count * o * run)
+    return copied + rest
 
 
 def _convolve(x: Any, w_shape: Any, dtype: Any, geometry: tuple, groups: int) -> int:
@@ -417,8 +460,7 @@ def _convolve(x: Any, w_shape: Any, dtype: Any, geometry: tuple, groups: int) ->
     tiles = convolve._tiles(bands, apart, x, dtype, threads.parts(work))
     if not tiles:
         return 0
-    most = max(tiles, key=lambda t: prod(t.shape))
-    each = _columns(x, bands, o, groups, apart, dtype, most)
+    each = _columns(x, bands, o, groups, apart, dtype, tiles)
     return (prod(w_shape) + _workers(len(tiles), work) * each) * dtype.itemsize
 
 
@@ -461,8 +503,7 @@ def _convolution_weight(operands: Arrays, results: Arrays, static: tuple[Any, ..
     if not tiles:
         return 0
     count = min(convolve._CHUNKS, len(tiles))
-    most = max(tiles, key=lambda t: prod(t.shape))
-    each = _columns(x, bands, o, groups, apart, dtype, most) + tiles[0].shape[0] * w.size
+    each = _columns(x, bands, o, groups, apart, dtype, tiles) + tiles[0].shape[0] * w.size
     scratch = count * w.size + _workers(count, work) * each
     return scratch * dtype.itemsize + (_wide(w) if _is_half(w) else 0)
 
@@ -476,6 +517,7 @@ def _pool(held: float, transposed: bool, operands: Arrays, results: Arrays, stat
     size = x.shape[x.ndim - axes :]
     if transposed:
         size = size_of(size, kernel, stride, padding, dilation)
+        held += 0 if x.flags.c_contiguous and not _is_half(x) else 1
     plan, dtype = plan_of(tuple(size), kernel, stride, padding, dilation), wide(x.dtype)
     lines = prod(x.shape[: x.ndim - axes])
     operations = 4 * threads.PASS * lines * plan.run * len(plan.taps)
@@ -491,5 +533,5 @@ WORK |= {
     "pool_pick": partial(_pool, 0.25, False),
     "pool_put": partial(_pool, 2.25, True),
     "sum_pool": partial(_pool, 1, False),
-    "spread_pool": partial(_pool, 1, True),
+    "spread_pool": partial(_pool, 0, True),
 }
