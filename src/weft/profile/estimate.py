@@ -24,6 +24,7 @@ from ..graph.graph import Literal
 from ..transform.modes.reverse import BEFORE_SWEEP
 from . import phantom
 from .counter import Counter
+from .ledger import Event, Ledger
 from .stand_ins import GRADIENT, INPUT, STATE, StandIns
 
 _LISTED = 12  # rows of the table of contents
@@ -297,7 +298,7 @@ def _label(step: Any) -> tuple[str, str]:
 class _Sweeps:
     """Notes when the backward pass with the most memory begins."""
 
-    def __init__(self, ledger: phantom.Ledger):
+    def __init__(self, ledger: Ledger):
         self._ledger, self._most = ledger, -1
         self.at: int | None = None
 
@@ -351,7 +352,7 @@ def _eager(
     )
 
 
-def _contents(ledger: phantom.Ledger, alive: dict[int, phantom.Event]) -> tuple[Content, ...]:
+def _contents(ledger: Ledger, alive: dict[int, Event]) -> tuple[Content, ...]:
     found = []
     for e in alive.values():
         given = e.op in (INPUT, GRADIENT, STATE)
