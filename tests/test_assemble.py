@@ -69,7 +69,8 @@ def test_what_importing_changes():
     assert found["modules"] == {
         f"weft.{name}": f"weft.arrays.{name}" for name in ("linalg", "fft", "special", "random")
     }
-    assert sorted(found["forks"]) == ["weft.backend.shared.blas", "weft.backend.shared.threads"]
+    forks = ("backend.shared.blas", "backend.shared.threads", "core.once")
+    assert sorted(found["forks"]) == [f"weft.{name}" for name in forks]
     assert found["exits"] == []
 
 

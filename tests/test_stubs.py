@@ -67,6 +67,10 @@ wf.train.DataLoader(data, batchsize=2)
 wf.train.DataLoader(data).epoch()
 wf.load_checkpoint(directory=3)
 wf.random.normal(shape=(2,), sigma=1.0)
+wf.argmax(a, axis=(0, 1))
+wf.cumsum(a, axis=[0])
+a.cumprod(axis=(0,))
+a.data = a
 """.strip().splitlines()
 
 

@@ -219,3 +219,15 @@ with tempfile.TemporaryDirectory() as run:
     assert_type(wf.io.load_safetensors(f"{run}/w.safetensors"), dict[str, wf.Tensor])
     wf.save_optimizer(f"{run}/adamw", optimizer)
     assert_type(wf.load_optimizer(f"{run}/adamw", optimizer), wf.optim.AdamW)
+
+# What NumPy and PyTorch users write
+nn.Identity(54, bias=False)(wf.ones(2)).tolist()
+dual = wf.ForwardADContext().dual(wf.tensor(2.0), wf.tensor(1.0))
+(dual * dual).tangent.item()
+config = wf.AmpConfig(loss_scaler=wf.amp.Dynamic(init_scale=1024.0))
+config.loss_scaler.growth_factor.hex()
+for norm in (nn.BatchNorm1d(2), nn.GroupNorm(1, 2), nn.RMSNorm(2), nn.LayerNorm(2)):
+    norm.weight.tolist()
+frozen = wf.Parameter([1.0])
+frozen.requires_grad = False
+sorted([*wf.train.random_split(range(4), [0.5, 0.5])[0]])

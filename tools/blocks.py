@@ -2,8 +2,10 @@
 
 A document is one module; its lines keep their numbers, so that a checker's message names the line
 of the document. Of interactive blocks the examples that raise are left out: they show mistakes.
+The examples of all docstrings are one more module, with a function for each docstring.
 """
 
+import ast
 import sys
 from doctest import DocTestParser
 from pathlib import Path
@@ -37,6 +39,23 @@ def _program(block: list[str]) -> list[str]:
     return program
 
 
+def docstrings_text(package: Path) -> str:
+    """The examples of the docstrings below a folder; a comment names the place of each."""
+    parts = []
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef
+    for path in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = ast.get_docstring(node) if isinstance(node, kinds) else None
+            found = DocTestParser().get_examples(text or "")
+            if found and "import weft" in found[0].source:  # others use what their module has
+                lines = "".join(e.source for e in found if e.exc_msg is None).splitlines()
+                place = f"{path.relative_to(package)}:{getattr(node, 'lineno', 1)}"
+                head = f"def example_{len(parts)}() -> None:  # {place}"
+                parts.append("\n".join([head, "    pass", *(f"    {line}" for line in lines)]))
+    silent = "# pyright: reportUnusedExpression=false"
+    return "\n\n\n".join([silent, *parts]) + "\n"
+
+
 def write_blocks(folder: Path) -> list[Path]:
     """Write the modules of all documents that have blocks."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,7 +66,9 @@ def write_blocks(folder: Path) -> list[Path]:
             path = folder / f"{document.stem.replace('-', '_').lower()}_blocks.py"
             path.write_text(text, encoding="utf-8")
             written.append(path)
-    return written
+    path = folder / "docstrings_blocks.py"
+    path.write_text(docstrings_text(ROOT / "src" / "weft"), encoding="utf-8")
+    return [*written, path]
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ OPERATORS = {
 }
 OTHER_RESULT = "  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]"
 # Class attributes that checkers are not told: Python's own, and what only raises.
-UNTOLD = {"__module__", "__doc__", "__slots__", "__getattr__", "__weakref__", "__dict__"}
+UNTOLD = {"__module__", "__doc__", "data", "__slots__", "__getattr__", "__weakref__", "__dict__"}
 
 
 def annotation_text(annotation: Any) -> str:

@@ -193,10 +193,10 @@ def arctan2(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tens
 def arctanh(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
     """The inverse hyperbolic tangent ½ log((1 + x)/(1 − x)); NaN where |x| > 1."""
 
-def argmax(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
+def argmax(x: ArrayLike, /, axis: int | None = None, *, keepdims: _bool = False) -> Tensor:
     """The index of the largest element, the first of equal ones; it has no gradient."""
 
-def argmin(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
+def argmin(x: ArrayLike, /, axis: int | None = None, *, keepdims: _bool = False) -> Tensor:
     """The index of the smallest element, the first of equal ones; it has no gradient."""
 
 def argsort(
@@ -351,15 +351,15 @@ def cross(a: ArrayLike, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
 
 def cummax(x: ArrayLike, axis: int = 0) -> Tensor: ...
 def cummin(x: ArrayLike, axis: int = 0) -> Tensor: ...
-def cumprod(x: ArrayLike, axis: Axes = None, *, dtype: DTypeLike | None = None) -> Tensor: ...
-def cumsum(x: ArrayLike, axis: Axes = None, *, dtype: DTypeLike | None = None) -> Tensor:
+def cumprod(x: ArrayLike, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor: ...
+def cumsum(x: ArrayLike, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     """Running sums x₀ + … + xᵢ along `axis`."""
 
 def cumulative_prod(
     x: ArrayLike,
     /,
     *,
-    axis: Axes = None,
+    axis: int | None = None,
     dtype: DTypeLike | None = None,
     include_initial: _bool = False,
 ) -> Tensor:
@@ -369,7 +369,7 @@ def cumulative_sum(
     x: ArrayLike,
     /,
     *,
-    axis: Axes = None,
+    axis: int | None = None,
     dtype: DTypeLike | None = None,
     include_initial: _bool = False,
 ) -> Tensor:
@@ -705,7 +705,7 @@ def mod(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
     """x − y·⌊x/y⌋, which has the sign of y."""
 
 def moveaxis(
-    x: ArrayLike, source: int | tuple[int, ...], destination: int | tuple[int, ...], /
+    x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int], /
 ) -> Tensor:
     """x with some axes moved, the others in their order."""
 
@@ -801,7 +801,7 @@ def put(x: ArrayLike, indices: ArrayLike, values: ArrayLike, /) -> Tensor:
     """A copy of x with values at positions counted in its flat order."""
 
 def put_along_axis(
-    x: ArrayLike, /, indices: ArrayLike, values: ArrayLike, *, axis: int = -1
+    x: ArrayLike, /, indices: ArrayLike, values: ArrayLike, *, axis: int | None = -1
 ) -> Tensor:
     """A copy of x with out[i, indices[i, j]] = values[i, j] for the last axis."""
 
@@ -965,7 +965,7 @@ def swish(x: ArrayLike, /) -> Tensor:
 def take(x: ArrayLike, /, indices: ArrayLike, *, axis: int | None = None) -> Tensor:
     """The elements, or slices along `axis`, that the indices name."""
 
-def take_along_axis(x: ArrayLike, /, indices: ArrayLike, *, axis: int = -1) -> Tensor: ...
+def take_along_axis(x: ArrayLike, /, indices: ArrayLike, *, axis: int | None = -1) -> Tensor: ...
 def tan(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
     """The tangent of x, in radians."""
 

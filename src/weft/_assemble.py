@@ -6,27 +6,27 @@ Of the process:
 - warnings that arise in kernels are shown at the user's line (Python's hook, by `core/warned.py`);
 - whoever imports einops later finds tensors known there (`sys.meta_path`, by `arrays/einops_.py`);
 - `weft.linalg`, `weft.fft`, `weft.special` and `weft.random` are names of modules (`sys.modules`);
-- children of a fork begin without this process's threads (`os.register_at_fork`, where the threads
-  are: `backend/shared/threads.py`, `backend/shared/blas.py`).
+- children of a fork begin without this process's threads and locks (`os.register_at_fork`, where
+  those are: `backend/shared/threads.py`, `backend/shared/blas.py`, `core/once.py`).
 
 Of the package:
 
 - Tensor gets its methods (`arrays/namespace.py`), and those of `transform/modes/backward.py`;
 - some of NumPy's kernels are replaced by compiled ones for large arrays (`compiler/eager`);
-- the planner of Jacobians gets the compiler, which it does not import (`transform/jacobian`).
+- the planner of Jacobians gets the compiler, which it does not import (`transform/jacobian`);
+- budgets of bytes get the native counter of allocations (`transform/checkpoint/auto.py`).
 
 Apart from that modules register what they define, each in a table that says so: rows (`core/op.py`
 TABLE), array types (`core/backends.py` BACKENDS), kinds of boxes (`core/box.py`), what the layers
 above applying do (`core/dispatch.py` above). Modules that `import weft` does not load register
-further handlers of forks (`io/lock.py`, `compiler/compiled.py`, `compiler/cpu`), and one of the
-interpreter's exit, which ends the thread pool (`compiler/cpu/runtime/thread_pool.py`).
+further handlers of forks (`io/lock.py`, `compiler/compiled.py`, `compiler/native/machine.py`,
+`compiler/cpu`), and one of the interpreter's exit, which ends the thread pool
+(`compiler/cpu/runtime/thread_pool.py`).
 """
 
 import sys
 from importlib import import_module
 from typing import Any
-
-from numpy._core.multiarray import get_handler_name
 
 from .arrays import einops_, memory, namespace
 from .arrays.tensor import Tensor
@@ -48,18 +48,19 @@ def assemble() -> dict[str, Any]:
     for name in ("backward", "register_hook", "retain_grad"):
         setattr(Tensor, name, getattr(backward, name))
     kernels.install()
-    auto.allocator.append(auto.Limit(*_counting()))
+    auto.above.new_counter, auto.above.held = _counting()
     compiler.install(lambda f: import_module(f"{__package__}.compiler.jit").compile(f))
     return namespace.FUNCTIONS | namespace.CONSTANTS | namespace.MODULES
 
 
 def _counting() -> tuple[Any, Any]:
-    """A native counter of live bytes, and whether an array is counted by one."""
+    """A native counter of live bytes, and what optimizers hold."""
 
     def make() -> Any:
         return import_module(f"{__package__}.profile.counter").Counter()
 
-    def is_counted(array: Any) -> bool:
-        return get_handler_name(array) == "weft_counter"
+    def held() -> Any:
+        optimizers = sys.modules.get(f"{__package__}.optim.optimizer")
+        return () if optimizers is None else optimizers.held_arrays()
 
-    return make, is_counted
+    return make, held

@@ -143,10 +143,6 @@ class GradientCheckError(GradientError, AssertionError):
     error: float | None = None
 
 
-class BudgetExceeded(WeftError, MemoryError):
-    """A budget of bytes that a step cannot be run in; the message says which one works."""
-
-
 class NotDeterministic(WeftError, RuntimeError):
     """Something that may give another result in the next run, where that is to be refused."""
 
@@ -169,6 +165,15 @@ class LeakedTensor(StagingError):
 
 class VariantsExhausted(WeftError, RuntimeError):
     """A compiled function that was called in more ways than it may be compiled for."""
+
+
+class BudgetExceeded(WeftError, MemoryError):
+    """A budget of bytes that a program does not fit into, however much it computes again.
+
+    smallest  the least number of bytes that would do
+    """
+
+    smallest: int | None = None
 
 
 class StackTooSmall(WeftError, RuntimeError):

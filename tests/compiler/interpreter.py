@@ -222,6 +222,10 @@ class ByNumPy(Routine):
     def results(self) -> tuple[RoutineArray, ...]:
         return self.written
 
+    @property
+    def draws(self) -> bool:
+        return self.op.name.startswith("draw_")
+
 
 def _unwritten(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """New memory, full of NaN and odd numbers."""
@@ -356,6 +360,9 @@ class Interpreter:
 
     def tune(self, schedule: Schedule) -> Schedule:
         return schedule
+
+    def cost(self, schedule: Schedule, step) -> float:
+        return float(sum([schedule.buffers[i].size for i in (*step.reads, *step.writes)]))
 
     def build(self, schedule: Schedule, plan: MemoryPlan) -> Interpreted:
         return Interpreted(schedule, plan)

@@ -1,12 +1,13 @@
 """Autocast: a block whose operations choose their precision by the table."""
 
-from typing import Any
+from typing import Any, Never
 
+from ..arrays.keywords import unexpected_keyword
 from ..core.settings import SettingsBlock, current
 from .config import AmpConfig, PrecisionMode
 
 
-def autocast(mode: Any = "bfloat16", enabled: bool = True) -> SettingsBlock:
+def autocast(mode: Any = "bfloat16", enabled: bool = True, **unknown: Never) -> SettingsBlock:
     """A block, or a decorated function, in which operations compute in a half type where they can.
 
     mode     "bfloat16" or "float16", as a name, a dtype or a `PrecisionMode`; or an `AmpConfig`,
@@ -34,6 +35,8 @@ def autocast(mode: Any = "bfloat16", enabled: bool = True) -> SettingsBlock:
     >>> y.dtype.name, z.dtype.name
     ('bfloat16', 'float32')
     """
+    if unknown:
+        raise unexpected_keyword(autocast, unknown)
     if isinstance(mode, AmpConfig):
         found = mode.autocast
     else:

@@ -117,7 +117,7 @@ class AmpConfig:
 
     enabled: bool = True
     precision_mode: PrecisionMode | str = PrecisionMode.FLOAT16
-    loss_scaler: LossScaler | None = field(default_factory=Dynamic)
+    loss_scaler: Any = field(default_factory=Dynamic)
     autocast_ops: Sequence[str] = ()
     keep_fp32_ops: Sequence[str] = ()
 

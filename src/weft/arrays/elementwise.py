@@ -157,7 +157,7 @@ def clip(
     if out is None:
         return elementwise.clip(as_tensor(x), min, max)
     for row, bound in ((elementwise.clip_lower, min), (elementwise.clip_upper, max)):
-        x = x if bound is None else into(row.op, (x, bound), out)
+        x = x if bound is None else into(row.op, (x, bound), out, "clip")
     return out if x is out else out.copy_(x)
 
 

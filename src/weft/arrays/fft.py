@@ -25,7 +25,7 @@ def _public(row: Callable[..., Any]) -> Callable[..., Tensor]:
     known = frozenset(signature_of(row).parameters)
 
     @wraps(row)
-    def function(x, /, *args, **options):
+    def function(x, *args, **options):
         if options and not known.issuperset(options):
             raise unexpected_keyword(row, options)
         return row(as_tensor(x), *args, **options)
@@ -52,9 +52,17 @@ ifftshift: Callable[..., Tensor] = _public(_rows.ifftshift)
 
 
 def _length(name: str, n) -> int:
-    if integer_in(name, "n", n) < 1:
+    n = int(integer_in(name, "n", n))
+    if n < 1:
         raise errors.ArgumentError(f"{name}: n={n}, expected 1 or more")
     return n
+
+
+def _distance(name: str, d) -> float:
+    d = number(name, "d", d)
+    if not d:
+        raise errors.ArgumentError(f"{name}: d={d}, expected a distance other than 0")
+    return d
 
 
 def fftfreq(
@@ -73,7 +81,7 @@ def fftfreq(
     """
     n = _length("fftfreq", n)
     dtype = dtypes.default_float() if dtype is None else dtype
-    d = number("fftfreq", "d", d)
+    d = _distance("fftfreq", d)
     return asarray(np.fft.fftfreq(n, d), dtype=dtype, device=device)
 
 
@@ -93,7 +101,7 @@ def rfftfreq(
     """
     n = _length("rfftfreq", n)
     dtype = dtypes.default_float() if dtype is None else dtype
-    d = number("rfftfreq", "d", d)
+    d = _distance("rfftfreq", d)
     return asarray(np.fft.rfftfreq(n, d), dtype=dtype, device=device)
 
 

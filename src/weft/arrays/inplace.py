@@ -73,13 +73,14 @@ def check_untracked(args: Any, what: str) -> None:
 
 def own_memory(x: Any) -> Any:
     """The raw memory of x, marked as overwritten now; frozen memory is copied first."""
-    if current.get().staging is not None:
+    settings = current.get()
+    if settings.staging is not None:
         raise errors.StagingError(
             "in a function that is being compiled, this cannot change a tensor in place; use "
             "copy_(), or do it outside of the function"
         )
-    if current.get().saving is not None:
-        current.get().saving.before_write(x)
+    if settings.saving is not None:
+        settings.saving.before_write(x)
     xp = BACKENDS[type(x._data)]
     if xp.is_frozen(x._data):
         share.refuse_view(x, "writing into a tensor")
@@ -90,9 +91,9 @@ def own_memory(x: Any) -> Any:
     return x._data
 
 
-def into(op: Op, args: Any, out: Tensor) -> Tensor:
-    """Compute an operation into the memory of `out`."""
-    what = f"{op.name}(out=…)"
+def into(op: Op, args: Any, out: Tensor, name: str = "") -> Tensor:
+    """Compute an operation into the memory of `out`; name: the public function's, in messages."""
+    what = f"{name or op.name}(out=…)"
     check_writable(out, what)
     check_untracked(args, what)
     args = dispatch.lift_foreign(op, args)

@@ -13,6 +13,8 @@ from typing import Never, ParamSpec, TypeVar
 
 from .. import errors
 
+_NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -44,9 +46,15 @@ _PARTS = "sections= (how many parts, or where to cut)"
 _EXCHANGE = "wf.swapaxes(x, dim0, dim1)"
 # By function and keyword, where the meaning differs as well.
 _OTHERWISE = {
+    ("autocast", "device_type"): "the device of the tensors; leave it out",
+    ("autocast", "dtype"): "wf.amp.autocast(dtype), by position",
     ("flatten", "start_dim"): "x.reshape((*x.shape[:start_dim], -1))",
+    ("histogram", "bins"): "edges by position: wf.linspace(x.min(), x.max(), bins + 1)",
+    ("LSTM", "proj_size"): "a wf.nn.Linear after it",
     ("split", "split_size"): _PARTS,
     ("split", "split_size_or_sections"): _PARTS,
+    ("to", "device"): "x.to(device), by position",
+    ("to", "dtype"): "x.to(dtype), by position",
     ("transpose", "dim0"): _EXCHANGE,
     ("transpose", "dim1"): _EXCHANGE,
 }
@@ -73,6 +81,14 @@ def checks_keywords(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def check_keywords(name: str, method: Callable, given: Iterable[str]) -> None:
+    """Refuse keywords that a method does not have; `name` is what the user called."""
+    _, *found = signature(method).parameters.values()
+    known = [p.name for p in found if p.kind in _NAMED]
+    if not {*known}.issuperset(given) and all(p.kind is not Parameter.VAR_KEYWORD for p in found):
+        raise unknown_keyword(name, next(k for k in given if k not in known), known)
+
+
 def unexpected_keyword(function: Callable, given: Iterable[str]) -> errors.UnknownKeyword:
     """The error for the first of some keywords that a function does not have."""
     tensor, *_ = signature_of(function).parameters
@@ -82,8 +98,7 @@ def unexpected_keyword(function: Callable, given: Iterable[str]) -> errors.Unkno
 
 
 def _keywords(function: Callable) -> list[str]:
-    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    return [p.name for p in signature_of(function).parameters.values() if p.kind in named]
+    return [p.name for p in signature_of(function).parameters.values() if p.kind in _NAMED]
 
 
 def unknown_keyword(function: str, name: str, known: Iterable[str]) -> errors.UnknownKeyword:

@@ -119,8 +119,11 @@ def tensordot(
     >>> wf.tensordot([[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0], axes=1).tolist()
     [21.0, 43.0]
     """
-    if isinstance(axes, str) or axes is None:
-        raise errors.DTypeError(f"tensordot: axes {axes!r}, expected an integer or two sequences")
+    if not isinstance(axes, int):
+        several = hasattr(axes, "__len__") and not isinstance(axes, str)
+        if not several or len(axes) != 2:
+            fault = errors.ArgumentError if several else errors.DTypeError
+            raise fault(f"tensordot: axes {axes!r}, expected an integer or two sequences")
     return contract.tensordot(as_tensor(a), as_tensor(b), axes)
 
 
@@ -651,7 +654,8 @@ def vector_norm(
     """
     if unknown:
         raise unexpected_keyword(vector_norm, unknown)
-    return _norm(x, ord, axis, keepdims=keepdims)
+    x = as_tensor(x)
+    return _norm(x, ord, axes_of("vector_norm", x, axis), keepdims=keepdims)
 
 
 def norm(

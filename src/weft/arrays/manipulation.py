@@ -111,9 +111,10 @@ def transpose(x: ArrayLike, /, axes: Axes = None, *more: int, **unknown: Never) 
     """
     if unknown:
         raise unexpected_keyword(transpose, unknown)
+    x, order = as_tensor(x), (axes, *more) if more else axes
     if more:
-        _refuse_exchange(as_tensor(x), (axes, *more))
-    return permute_dims(x, axes, *more)
+        _refuse_exchange(x, (axes, *more))
+    return permute_dims(x, None if order is None else axes_of("transpose", x, order))
 
 
 def _refuse_exchange(x, axes: tuple) -> None:
@@ -146,7 +147,7 @@ def matrix_transpose(x: ArrayLike, /) -> Tensor:
 
 
 def moveaxis(
-    x: ArrayLike, source: int | tuple[int, ...], destination: int | tuple[int, ...], /
+    x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int], /
 ) -> Tensor:
     """x with some axes moved, the others in their order.
 
@@ -437,7 +438,9 @@ def _count(name: str, value) -> int:
 
 
 @checks_keywords
-def repeat(x: ArrayLike, /, repeats: int | ArrayLike, *, axis: int | None = None) -> Tensor:
+def repeat(
+    x: ArrayLike, /, repeats: int | ArrayLike, *more: Never, axis: int | None = None
+) -> Tensor:
     """Each element of x, or each slice along `axis`, several times.
 
     x        an array, or anything `wf.asarray` accepts
@@ -450,6 +453,11 @@ def repeat(x: ArrayLike, /, repeats: int | ArrayLike, *, axis: int | None = None
     >>> wf.repeat([1, 2], [3, 1]).tolist()
     [1, 1, 1, 2]
     """
+    if more:
+        raise errors.ArgumentError(
+            f"repeat: {repeats}, {', '.join(map(str, more))} by position; give axis= to repeat "
+            "each element along an axis, or wf.tile(x, repeats) for copies of the whole"
+        )
     x, k = flat_or_axis("repeat", as_tensor(x), axis)
     counts = as_tensor(repeats)
     if not counts.ndim:

@@ -237,13 +237,22 @@ def randn(
             f"randn(({shape}, {mean})) for this shape, randn({shape}, mean={float(mean)}) for this "
             "mean"
         )
-    shape, dtype = _shape_of("randn", shape), _inexact("randn", dtype)
-    mean = _number("randn", "mean", mean, Complex if dtype in dtypes.COMPLEX else Real)
-    std = _number("randn", "std", std, Real)
+    return _normal("randn", shape, mean, std, dtype, device, requires_grad, generator)
+
+
+def _normal(name: str, shape, mean, std, dtype, device, requires_grad: bool, generator) -> Tensor:
+    shape, dtype = _shape_of(name, shape), _inexact(name, dtype)
+    if isinstance(mean, complex) and dtype not in dtypes.COMPLEX:
+        raise errors.ArgumentError(
+            f"{name}: mean={mean} of {dtype}, expected a real number; give dtype='complex64' for "
+            "complex numbers"
+        )
+    mean = _number(name, "mean", mean, Complex if dtype in dtypes.COMPLEX else Real)
+    std = _number(name, "std", std, Real)
     if not 0.0 <= std < float("inf"):
-        raise errors.ArgumentError(f"randn: std={std}: expected 0 ≤ std < ∞")
+        raise errors.ArgumentError(f"{name}: std={std}: expected 0 ≤ std < ∞")
     shape = (*_batches(), *shape)
-    generator = stream_for("randn", generator)
+    generator = stream_for(name, generator)
     at, draw = _reserve(device, generator, prod(shape) * variates.words_per(dtype))
     made = _shared_out(_draw("normal", at, draw, shape, dtype, mean, std))
     return made.requires_grad_() if requires_grad else made
@@ -271,8 +280,7 @@ def normal(
     >>> wf.random.normal(1.0, 0.5, (2, 3)).shape
     (2, 3)
     """
-    generator = stream_for("normal", generator)
-    return randn(shape, mean, std, dtype, device, requires_grad, generator)
+    return _normal("normal", shape, mean, std, dtype, device, requires_grad, generator)
 
 
 def randint(

@@ -199,7 +199,7 @@ def count_nonzero(
 
 
 def argmax(
-    x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
+    x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False, **unknown: Never
 ) -> Tensor:
     """The index of the largest element, the first of equal ones; it has no gradient.
 
@@ -220,7 +220,7 @@ def argmax(
 
 
 def argmin(
-    x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
+    x: ArrayLike, /, axis: int | None = None, *, keepdims: bool = False, **unknown: Never
 ) -> Tensor:
     """The index of the smallest element, the first of equal ones; it has no gradient.
 
@@ -389,7 +389,7 @@ def cumulative_sum(
     x: ArrayLike,
     /,
     *,
-    axis: Axes = None,
+    axis: int | None = None,
     dtype: DTypeLike | None = None,
     include_initial: bool = False,
     **unknown: Never,
@@ -415,7 +415,7 @@ def cumulative_prod(
     x: ArrayLike,
     /,
     *,
-    axis: Axes = None,
+    axis: int | None = None,
     dtype: DTypeLike | None = None,
     include_initial: bool = False,
     **unknown: Never,
@@ -438,7 +438,7 @@ def cumulative_prod(
 
 
 def cumsum(
-    x: ArrayLike, axis: Axes = None, *, dtype: DTypeLike | None = None, **unknown: Never
+    x: ArrayLike, axis: int | None = None, *, dtype: DTypeLike | None = None, **unknown: Never
 ) -> Tensor:
     """Running sums x₀ + … + xᵢ along `axis`.
 
@@ -454,12 +454,12 @@ def cumsum(
         raise unexpected_keyword(cumsum, unknown)
     if dtype is None and axis is not None:
         x = as_tensor(x)
-        return cumulate.cumsum(x, axis_of("cumulative_sum", x, axis))
-    return cumulative_sum(x, axis=axis, dtype=dtype)
+        return cumulate.cumsum(x, axis_of("cumsum", x, axis))
+    return _running("cumsum", cumulate.cumsum, 0, x, axis, dtype, False)
 
 
 def cumprod(
-    x: ArrayLike, axis: Axes = None, *, dtype: DTypeLike | None = None, **unknown: Never
+    x: ArrayLike, axis: int | None = None, *, dtype: DTypeLike | None = None, **unknown: Never
 ) -> Tensor:
     """Running products x₀·…·xᵢ along `axis`; the derivative is exact where elements are zero.
 
@@ -473,7 +473,7 @@ def cumprod(
     """
     if unknown:
         raise unexpected_keyword(cumprod, unknown)
-    return cumulative_prod(x, axis=axis, dtype=dtype)
+    return _running("cumprod", cumulate.cumprod, 1, x, axis, dtype, False)
 
 
 def cummax(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Never
 
+import numpy as np
+
 from .. import errors
 from ..core import dtypes
 from ..core.aval import integer_in
@@ -56,16 +58,17 @@ def index_select(x: ArrayLike, /, axis: int, indices: ArrayLike) -> Tensor:
     >>> wf.index_select([[1.0, 2.0], [3.0, 4.0]], 1, [1]).tolist()
     [[2.0], [4.0]]
     """
-    return take(x, indices, axis=axis)
+    x = as_tensor(x)
+    return take(x, indices, axis=axis_of("index_select", x, axis))
 
 
 @checks_keywords
-def take_along_axis(x: ArrayLike, /, indices: ArrayLike, *, axis: int = -1) -> Tensor:
+def take_along_axis(x: ArrayLike, /, indices: ArrayLike, *, axis: int | None = -1) -> Tensor:
     """out[i, j] = x[i, indices[i, j]] for the last axis: for each index the element it names.
 
     x        an array, or anything `wf.asarray` accepts
     indices  integers with as many axes as x, which broadcast but for `axis`
-    axis     the axis to index
+    axis     the axis to index; None: x is flattened first
 
     >>> import weft as wf
     >>> wf.take_along_axis([[1.0, 2.0], [3.0, 4.0]], [[1], [0]], axis=1).tolist()
@@ -77,14 +80,14 @@ def take_along_axis(x: ArrayLike, /, indices: ArrayLike, *, axis: int = -1) -> T
 
 @checks_keywords
 def put_along_axis(
-    x: ArrayLike, /, indices: ArrayLike, values: ArrayLike, *, axis: int = -1
+    x: ArrayLike, /, indices: ArrayLike, values: ArrayLike, *, axis: int | None = -1
 ) -> Tensor:
     """A copy of x with out[i, indices[i, j]] = values[i, j] for the last axis.
 
     x        an array, or anything `wf.asarray` accepts
     indices  integers with as many axes as x, which broadcast but for `axis`
     values   what is written; it broadcasts to the indices
-    axis     the axis to index
+    axis     the axis to index; None: x is flattened first
 
     Of several writes to one place the last wins, and alone gets the gradient.
 
@@ -392,10 +395,15 @@ def median(
 
 
 def _levels(name: str, q):
-    """Numbers, or tensors of them, as they are; anything else is an error."""
-    if isinstance(q, str) or q is None:
-        raise errors.DTypeError(f"{name}: q is {q!r}, expected numbers")
-    return q
+    """Tensors as they are, anything else as an array of real numbers."""
+    if type(q) in TENSORS:
+        return q
+    found = np.asarray(q)
+    if found.dtype.kind == "O" and all([hasattr(v, "__float__") for v in found.flat]):
+        return q  # numbers that a compiled function reads anew at each call
+    if found.dtype.kind not in "fiub":
+        raise errors.DTypeError(f"{name}: q is {q!r}, expected real numbers")
+    return found.astype(np.float64)
 
 
 @checks_keywords
@@ -522,6 +530,7 @@ def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, *, minlength: in
     return distinct.bincount(x, weights, minlength)
 
 
+@checks_keywords
 def histogram(x: ArrayLike, edges: ArrayLike, /, weights: ArrayLike | None = None) -> Tensor:
     """How many elements of x, or which sum of weights, fall into [edges[i], edges[i + 1]).
 
@@ -534,7 +543,19 @@ def histogram(x: ArrayLike, edges: ArrayLike, /, weights: ArrayLike | None = Non
     [1, 3]
     """
     x = as_tensor(x)
-    return distinct.histogram(x, boxed_beside(x, edges), weights)
+    edges = boxed_beside(x, edges)
+    if edges.ndim != 1 or not edges.size:
+        raise errors.ShapeError(
+            f"histogram: edges of shape {edges.shape}, expected one axis with at least one edge; "
+            "for n intervals give wf.linspace(x.min(), x.max(), n + 1)"
+        )
+    weights = None if weights is None else boxed_beside(x, weights)
+    if weights is not None and weights.size != x.size:
+        raise errors.ShapeError(
+            f"histogram: weights of shape {weights.shape} for x of shape {x.shape}, expected one "
+            "for each element; wf.full_like(x, w) has the same for all"
+        )
+    return distinct.histogram(x, edges, weights)
 
 
 class UniqueAll(NamedTuple):

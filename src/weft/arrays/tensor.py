@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 from weakref import ref
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..core.share import lend
 from ..core.value import Value, as_seen_by_trace, install, read, wrap
 from ..ops import complex_, contract, elementwise, logic, structural, transfer
 from . import display, foreign
+from .keywords import checks_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,6 +119,18 @@ class Tensor(Value):
     def requires_grad(self) -> bool:
         """Whether operations on this tensor are recorded."""
         return self._node is not None and self._node.__class__ is not Severed
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    @property
+    def data(self) -> Never:
+        raise AttributeError  # and `__getattr__` says what to write
+
+    @data.setter
+    def data(self, value: object) -> Never:
+        raise errors.ArgumentError("data = …: use x.copy_(value) in a block `with wf.no_grad():`")
 
     @property
     def is_leaf(self) -> bool:
@@ -268,6 +281,7 @@ class Tensor(Value):
         """
         return self.detach()
 
+    @checks_keywords
     def to(self, target: DTypeLike | Device, /) -> Tensor:
         """This tensor in another dtype or on another device; differentiable.
 

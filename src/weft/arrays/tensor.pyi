@@ -47,6 +47,8 @@ class Tensor(Value):
     @property
     def requires_grad(self) -> bool:
         """Whether operations on this tensor are recorded."""
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None: ...
     @property
     def is_leaf(self) -> bool:
         """Whether differentiation ends here: nothing recorded made this tensor."""
@@ -143,9 +145,9 @@ class Tensor(Value):
         """The smallest element over `axis`; NaN if there is one. Also spelled amin."""
     def any(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
         """Whether some element over `axis` is not zero; False over none."""
-    def argmax(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    def argmax(self, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
         """The index of the largest element, the first of equal ones; it has no gradient."""
-    def argmin(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    def argmin(self, /, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
         """The index of the smallest element, the first of equal ones; it has no gradient."""
     def argsort(
         self, /, *, axis: int = -1, descending: bool = False, stable: bool = True
@@ -198,8 +200,8 @@ class Tensor(Value):
         """The cross product a × b of vectors in three dimensions."""
     def cummax(self, axis: int = 0) -> Tensor: ...
     def cummin(self, axis: int = 0) -> Tensor: ...
-    def cumprod(self, axis: Axes = None, *, dtype: DTypeLike | None = None) -> Tensor: ...
-    def cumsum(self, axis: Axes = None, *, dtype: DTypeLike | None = None) -> Tensor:
+    def cumprod(self, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor: ...
+    def cumsum(self, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
         """Running sums x₀ + … + xᵢ along `axis`."""
     def diag(self, /, offset: int = 0) -> Tensor:
         """A matrix's diagonal, or the matrix that has a vector as its diagonal."""
@@ -312,9 +314,7 @@ class Tensor(Value):
         """The smallest element over `axis`; NaN if there is one. Also spelled amin."""
     def minimum(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
         """The smaller of x and y; equal ones share the gradient, and NaN wins."""
-    def moveaxis(
-        self, source: int | tuple[int, ...], destination: int | tuple[int, ...], /
-    ) -> Tensor:
+    def moveaxis(self, source: int | Sequence[int], destination: int | Sequence[int], /) -> Tensor:
         """x with some axes moved, the others in their order."""
     def mul(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
         """The product x·y."""

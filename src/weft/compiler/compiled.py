@@ -17,7 +17,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from weakref import WeakSet
 
 from .. import errors
+from ..core.aval import integer_in
 from ..core.box import BOXED
+from ..core.checkpointing import CheckpointConfig
 from ..core.dtypes import default_float
 from ..core.settings import Settings, current
 from ..graph.graph import Graph
@@ -38,6 +40,7 @@ from .frontend.effects import StateBefore
 from .frontend.inputs import Call
 from .frontend.trace import trace
 from .frontend.variant import Variant
+from .memory import CallBytes
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -73,6 +76,7 @@ class Compiled(Generic[P, R]):
         static_argnums: int | Sequence[int],
         static_argnames: str | Sequence[str],
         max_variants: int,
+        checkpoint: CheckpointConfig | None = None,
     ):
         if not callable(f):
             raise errors.DTypeError(f"compile: got a {type(f).__name__}, expected a function")
@@ -85,10 +89,15 @@ class Compiled(Generic[P, R]):
             raise errors.ArgumentError(
                 f"compile: max_variants={max_variants!r}, expected 1 or more"
             )
+        if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
+            raise errors.DTypeError(
+                f"compile: checkpoint is a {type(checkpoint).__name__}, expected a CheckpointConfig"
+            )
         update_wrapper(self, f, updated=())
         self.name = getattr(f, "__name__", type(f).__name__)
         self.max_variants = max_variants
-        self._options: tuple[Any, ...] = (static_argnums, static_argnames, max_variants)
+        self.checkpoint = checkpoint
+        self._options: tuple[Any, ...] = (static_argnums, static_argnames, max_variants, checkpoint)
         self.recompilations: list[str] = []
         self._static = _static_names(f, static_argnums, static_argnames)
         self._parameters = positional_names(f)
@@ -151,6 +160,7 @@ class Compiled(Generic[P, R]):
         before = StateBefore(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
         program.once = single_use_reason(before.report())
+        program.set_checkpoint(self.checkpoint)
         traced = perf_counter() - began
         program.begin(taken.call)
         self._note(VariantRecord(program, key, why or "", traced))
@@ -188,6 +198,11 @@ class Compiled(Generic[P, R]):
         return TracedGraph.of(program.graph, self.name, [p.short for p in program.places])
 
     @property
+    def memory(self) -> CallBytes:
+        """The memory of the latest call: inputs, new results, values in between, their peak."""
+        return self._last().memory
+
+    @property
     def kernels(self) -> Texts:
         """The kernels and routines of the latest call, as readable texts."""
         return kernels_text(self._last().executable.schedule)
@@ -206,7 +221,8 @@ class Compiled(Generic[P, R]):
         """
         if stage is not None:
             program = self._last()
-            return Text(after_stage(program.graph, program.donated, program.target, stage))
+            made_by = program.donated, program.target, program.checkpoint
+            return Text(after_stage(program.graph, *made_by, stage))
         told = report(self.name, self.max_variants, self._made, self._parameters, verbose)
         return Text(told)
 
@@ -270,7 +286,8 @@ def _static_names(
     f: Callable[..., Any], numbers: int | Sequence[int], names: str | Sequence[str]
 ) -> frozenset[int | str]:
     """The static arguments by position and by name, as far as both are known."""
-    numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
+    given = (numbers,) if isinstance(numbers, int | str) else tuple(numbers)
+    numbers = tuple([integer_in("compile", "static_argnums", k) for k in given])
     names = (names,) if isinstance(names, str) else tuple(names)
     found: set[int | str] = {*numbers, *names}
     try:

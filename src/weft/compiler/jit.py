@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from .. import errors
+from ..core.checkpointing import CheckpointConfig
 from .compiled import Compiled
 
 P = ParamSpec("P")
@@ -28,6 +29,7 @@ def compile(
     max_variants: int = 8,
     dynamic: Mapping[Any, Any] | None = None,
     buckets: Sequence[int] | None = None,
+    checkpoint: CheckpointConfig | None = None,
 ) -> M: ...
 @overload
 def compile(
@@ -38,6 +40,7 @@ def compile(
     max_variants: int = 8,
     dynamic: Mapping[Any, Any],
     buckets: Sequence[int] | None = None,
+    checkpoint: CheckpointConfig | None = None,
 ) -> "Compiled[..., R]": ...
 @overload
 def compile(  # type: ignore[overload-overlap]
@@ -48,6 +51,7 @@ def compile(  # type: ignore[overload-overlap]
     max_variants: int = 8,
     dynamic: Mapping[Any, Any],
     buckets: Sequence[int] | None = None,
+    checkpoint: CheckpointConfig | None = None,
 ) -> "Callable[[Callable[..., R]], Compiled[..., R]]": ...
 @overload
 def compile(
@@ -58,6 +62,7 @@ def compile(
     max_variants: int = 8,
     dynamic: Mapping[Any, Any] | None = None,
     buckets: Sequence[int] | None = None,
+    checkpoint: CheckpointConfig | None = None,
 ) -> "Compiled[P, R]": ...
 @overload
 def compile(
@@ -68,6 +73,7 @@ def compile(
     max_variants: int = 8,
     dynamic: Mapping[Any, Any] | None = None,
     buckets: Sequence[int] | None = None,
+    checkpoint: CheckpointConfig | None = None,
 ) -> "Callable[[Callable[P, R]], Compiled[P, R]]": ...
 def compile(
     f: Any = None,
@@ -77,6 +83,7 @@ def compile(
     max_variants: int = 8,
     dynamic: Mapping[Any, Any] | None = None,
     buckets: Sequence[int] | None = None,
+    checkpoint: CheckpointConfig | None = None,
 ) -> Any:
     """f as native code, compiled at its first call and for each new kind of arguments.
 
@@ -88,6 +95,10 @@ def compile(
                      for each bucket of lengths, with the same results as at the call's own
                      length; where padding would change a result, a `PaddingError` is raised
     buckets          the lengths that such programs are compiled for; else powers of two from 16 on
+    checkpoint       a `CheckpointConfig`: values in between that are computed again instead of
+                     kept. A budget is for all memory of one call: arguments, captured tensors
+                     (parameters, moments), results (gradients) and values in between; an
+                     impossible one raises `BudgetExceeded` before anything runs
 
     The function is traced once for each kind of call, with tensors that have shapes and dtypes but
     no values. Each call repeats its operations on tensors: also on captured tensors, parameters,
@@ -121,9 +132,11 @@ def compile(
             max_variants=max_variants,
             dynamic=dynamic,
             buckets=buckets,
+            checkpoint=checkpoint,
         )
     inner = getattr(f, "__wrapped__", f) if hasattr(type(f), "_uncompiled") else f
-    programs = _compile(inner, (static_argnums, static_argnames, max_variants), dynamic, buckets)
+    options = static_argnums, static_argnames, max_variants, checkpoint
+    programs = _compile(inner, options, dynamic, buckets)
     view = getattr(type(inner), "__weft_compiled__", None)
     return programs if view is None else view(inner, programs)
 
@@ -137,8 +150,10 @@ def _compile(
     if dynamic is not None:
         from .dynamic.compiled import DynamicCompiled  # few functions need it
 
-        numbers, names, most = options
-        return DynamicCompiled(f, numbers, names, most, dynamic=dynamic, buckets=buckets)
+        numbers, names, most, checkpoint = options
+        return DynamicCompiled(
+            f, numbers, names, most, checkpoint, dynamic=dynamic, buckets=buckets
+        )
     if buckets is not None:
         raise errors.ArgumentError(
             f"compile: buckets={buckets} without dynamic; give dynamic={{name: axis}} beside it"

@@ -9,10 +9,66 @@ from itertools import accumulate
 
 from ..core.record import record
 from .ir.kernel import Kernel, moving
-from .ir.schedule import KernelStep, Schedule, ScheduleStep, TiledStep
+from .ir.schedule import KernelStep, LibraryStep, Schedule, ScheduleStep, TiledStep
 from .ir.verify import MalformedSchedule
 
 ALIGNMENT = 64  # bytes: a cache line
+
+
+@record
+class Recomputation:
+    """Steps that run again so that the arena is smaller.
+
+    steps  their number
+    share  their estimated time, as a share of that of all other steps
+    plain  bytes of the arena without them
+    """
+
+    steps: int
+    share: float
+    plain: int
+
+
+@record
+class CallBytes:
+    """The memory of one call, in bytes; calls in several threads at once have an arena each.
+
+    inputs         arguments, captured tensors and state
+    outputs        results with new memory
+    constants      of the program
+    library        results of a library call before they are copied, at most
+    arena          values in between
+    unconstrained  the arena if nothing is computed again
+    """
+
+    inputs: int
+    outputs: int
+    constants: int
+    library: int
+    arena: int
+    unconstrained: int
+
+    @property
+    def fixed(self) -> int:
+        """All but the arena."""
+        return self.inputs + self.outputs + self.constants + self.library
+
+    @property
+    def peak(self) -> int:
+        """All of it."""
+        return self.fixed + self.arena
+
+
+def call_bytes(schedule: Schedule, placed: "MemoryPlan") -> CallBytes:
+    """The memory of one call of a program."""
+    own = [b for b in schedule.buffers if b.base is None and b.takes is None]
+    inputs, outputs, constants = (
+        sum([b.nbytes for b in own if b.role == role]) for role in ("input", "output", "constant")
+    )
+    calls = [s.outputs for s in schedule.steps if isinstance(s, LibraryStep)]
+    library = max([sum([schedule.buffers[i].nbytes for i in made]) for made in calls], default=0)
+    plain = placed.size if placed.again is None else placed.again.plain
+    return CallBytes(inputs, outputs, constants, library, placed.size, plain)
 
 
 @record
@@ -22,11 +78,13 @@ class MemoryPlan:
     offsets  in bytes, by scratch buffer
     size     bytes of the arena: the peak memory beside inputs and outputs
     least    the bytes that are alive at the worst step: a lower bound of any plan
+    again    what steps that run again save; None without such steps
     """
 
     offsets: dict[int, int]
     size: int
     least: int
+    again: Recomputation | None = None
 
 
 @record(frozen=False)
@@ -48,7 +106,7 @@ def plan(schedule: Schedule, alignment: int = ALIGNMENT) -> MemoryPlan:
         key=lambda p: _end(slots, p),
     )
     offsets = {b: at for slot, at in zip(slots, placed, strict=True) for b in slot.buffers}
-    return MemoryPlan(offsets, _end(slots, placed), least(slots, len(schedule.steps)))
+    return MemoryPlan(offsets, _end(slots, placed), max(_live_bytes(slots, len(schedule.steps))))
 
 
 def verify_plan(schedule: Schedule, placed: MemoryPlan) -> None:
@@ -190,10 +248,14 @@ def _end(slots: list[_ArenaSlot], offsets: list[int]) -> int:
     return max((at + s.nbytes for at, s in zip(offsets, slots, strict=True)), default=0)
 
 
-def least(slots: list[_ArenaSlot], steps: int) -> int:
-    """The bytes of the slots that are alive together at the worst step."""
+def live_bytes(schedule: Schedule, alignment: int = ALIGNMENT) -> list[int]:
+    """By step, the bytes that are alive: their largest is the least size of an arena."""
+    return _live_bytes(_slots(schedule, lifetimes(schedule), alignment), len(schedule.steps))
+
+
+def _live_bytes(slots: list[_ArenaSlot], steps: int) -> list[int]:
     change = [0] * (steps + 1)
     for s in slots:
         change[s.first] += s.nbytes
         change[s.last + 1] -= s.nbytes
-    return max(accumulate(change))
+    return list(accumulate(change))

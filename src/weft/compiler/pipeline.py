@@ -7,12 +7,14 @@
     build      target.build           a schedule and a plan → an executable
 
 The schedule is chosen together with its plan: values are rematerialised where that lowers the
-plan's peak (`fusion/low_memory.py`). Schedules and plans are cached on disk.
+plan's peak (`fusion/low_memory.py`). Under a checkpoint strategy steps run again, too
+(`fusion/budget.py`). Schedules and plans are cached on disk.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..core.checkpointing import CheckpointConfig
 from ..core.settings import SettingsBlock, current
 from ..graph.graph import Graph
 from .cache import schedules
@@ -38,26 +40,49 @@ def using(target: Target) -> SettingsBlock:
     return SettingsBlock(target=target)
 
 
-def build(graph: Graph, donated: Mapping[int, int], target: Target) -> Executable:
+def build(
+    graph: Graph,
+    donated: Mapping[int, int],
+    target: Target,
+    checkpoint: CheckpointConfig | None = None,
+) -> Executable:
     """The executable of a traced graph.
 
-    donated   the position of an output to that of the input whose memory it may take
+    donated     the position of an output to that of the input whose memory it may take
+    checkpoint  what is kept in memory, and what is computed again
     """
-    schedule, placed = lower(graph, donated, target)
+    schedule, placed = lower(graph, donated, target, checkpoint)
     with stage("native code"):
         return target.build(schedule, placed)
 
 
-def lower(graph: Graph, donated: Mapping[int, int], target: Target) -> tuple[Schedule, MemoryPlan]:
+def lower(
+    graph: Graph,
+    donated: Mapping[int, int],
+    target: Target,
+    checkpoint: CheckpointConfig | None = None,
+) -> tuple[Schedule, MemoryPlan]:
     """The schedule of a traced graph and its memory plan, from the disk cache if it has them."""
-    key = schedules.key_of(graph, donated, target.key)
+    key = schedules.key_of(graph, donated, target.key, checkpoint)
     kept = schedules.fetch(key)
     if kept is not None:
         with stage("plan from the cache"):
             return schedules.read(graph, kept)
-    schedule, placed = lower_anew(graph, donated, target)
+    if checkpoint is None:
+        schedule, placed = lower_anew(graph, donated, target)
+    else:
+        schedule, placed = _recompute(*lower(graph, donated, target), target, checkpoint)
     schedules.keep(graph, key, schedule, placed)
     return schedule, placed
+
+
+def _recompute(
+    schedule: Schedule, placed: MemoryPlan, target: Target, checkpoint: CheckpointConfig
+) -> tuple[Schedule, MemoryPlan]:
+    from .fusion.budget import apply_checkpoints  # few programs need it
+
+    with stage("checkpoints"):
+        return apply_checkpoints(schedule, placed, target, checkpoint)
 
 
 def lower_anew(
@@ -70,12 +95,19 @@ def lower_anew(
         return schedule_and_plan(simple, target, donated)
 
 
-def stages(graph: Graph, donated: Mapping[int, int], target: Target) -> Iterator[tuple[str, Any]]:
+def stages(
+    graph: Graph,
+    donated: Mapping[int, int],
+    target: Target,
+    checkpoint: CheckpointConfig | None = None,
+) -> Iterator[tuple[str, Any]]:
     """The value after each stage of a traced graph, by name; the disk cache is not used."""
     yield "trace", graph
     simple = optimise(graph, target.passes)
     yield "passes", simple
     schedule, placed = schedule_and_plan(simple, target, donated)
+    if checkpoint is not None:
+        schedule, placed = _recompute(schedule, placed, target, checkpoint)
     yield "schedule", schedule
     yield "memory", placed
     yield "build", target.build(schedule, placed)

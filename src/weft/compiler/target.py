@@ -8,7 +8,7 @@ import numpy as np
 from ..graph.graph import Equation, Graph
 from .ir.kernel import Kernel
 from .ir.routine import Routine
-from .ir.schedule import GemmStep, Schedule
+from .ir.schedule import GemmStep, Schedule, ScheduleStep
 from .ir.views import View
 from .memory import MemoryPlan
 
@@ -109,6 +109,10 @@ class Target(Lowering, Protocol):
 
     @property
     def key(self) -> tuple[Any, ...]: ...
+
+    def cost(self, schedule: Schedule, step: ScheduleStep) -> float:
+        """The approximate nanoseconds of a step."""
+        ...
 
     def build(self, schedule: Schedule, plan: MemoryPlan) -> Executable:
         """The executable of a schedule."""

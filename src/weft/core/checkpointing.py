@@ -5,6 +5,8 @@ from enum import Enum
 
 from .. import errors
 
+MIB = 1 << 20
+
 
 class CheckpointStrategy(Enum):
     """What is kept for the backward pass, and what is computed again.
@@ -34,8 +36,10 @@ class CheckpointConfig:
     strategy            a `CheckpointStrategy`, or its name
     checkpoint_every_n  Block: one value in this many is kept
     min_compute_cost    Selective: operations for each element from which on a value is kept
-    memory_budget_mb    Auto: the most memory, in MiB (2²⁰ bytes), parameters included
-    verify              compare what is computed again with a digest of what it was
+    memory_budget_mb    the most memory, in MiB (2²⁰ bytes): of all tensors, parameters included;
+                        where the strategy takes more, more is computed again
+    verify              compare what is computed again with a digest of what it was, and name the
+                        first operation that differs; for debugging eager programs
 
     >>> import weft as wf
     >>> config = wf.CheckpointConfig(strategy=wf.CheckpointStrategy.Block, checkpoint_every_n=2)
@@ -43,7 +47,7 @@ class CheckpointConfig:
     >>> with wf.GradientTape(checkpoint=config) as tape:
     ...     y = wf.exp(wf.exp(wf.sin(x))).sum()
     >>> round(tape.gradient(y, x)[0].item(), 3)
-    12.737
+    12.751
     """
 
     strategy: CheckpointStrategy | str = CheckpointStrategy.Selective
@@ -53,35 +57,29 @@ class CheckpointConfig:
     verify: bool = False
 
     def __post_init__(self) -> None:
+        names = [s.value for s in CheckpointStrategy]
         if not isinstance(self.strategy, CheckpointStrategy):
-            try:
-                object.__setattr__(self, "strategy", CheckpointStrategy(str(self.strategy).lower()))
-            except ValueError:
-                names = ", ".join(s.value for s in CheckpointStrategy)
-                raise errors.ArgumentError(
-                    f"CheckpointConfig: strategy={self.strategy!r}, expected one of {names}"
-                ) from None
-        if (
-            isinstance(self.checkpoint_every_n, bool)
-            or not isinstance(self.checkpoint_every_n, int)
-            or self.checkpoint_every_n < 1
-        ):
-            raise errors.ArgumentError(
-                f"CheckpointConfig: checkpoint_every_n={self.checkpoint_every_n!r}, expected an "
-                "integer of 1 or more"
-            )
+            name = str(self.strategy).lower()
+            if name not in names:
+                raise _unlike("strategy", self.strategy, f"one of {', '.join(names)}")
+            object.__setattr__(self, "strategy", CheckpointStrategy(name))
+        every, budget = self.checkpoint_every_n, self.memory_budget_mb
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise _unlike("checkpoint_every_n", every, "an integer of 1 or more")
         if not self.min_compute_cost >= 0:
-            raise errors.ArgumentError(
-                f"CheckpointConfig: min_compute_cost={self.min_compute_cost!r}, expected a number "
-                "of operations for each element, 0 or more"
-            )
-        budget = self.memory_budget_mb
+            raise _unlike("min_compute_cost", self.min_compute_cost, "operations, 0 or more")
         if budget is not None and not budget > 0:
+            raise _unlike("memory_budget_mb", budget, "MiB, more than 0")
+        if self.strategy is CheckpointStrategy.Auto and budget is None:
             raise errors.ArgumentError(
-                f"CheckpointConfig: memory_budget_mb={budget!r}, expected MiB, more than 0"
+                "CheckpointConfig: the strategy Auto needs a budget; give memory_budget_mb="
             )
-        if (self.strategy is CheckpointStrategy.Auto) != (budget is not None):
-            raise errors.ArgumentError(
-                f"CheckpointConfig: strategy {self.strategy.name} with "
-                f"memory_budget_mb={budget!r}; Auto needs a budget, and only Auto has one"
-            )
+
+    @property
+    def budget(self) -> int | None:
+        """The budget in bytes."""
+        return None if self.memory_budget_mb is None else int(self.memory_budget_mb * MIB)
+
+
+def _unlike(name: str, given: object, expected: str) -> errors.ArgumentError:
+    return errors.ArgumentError(f"CheckpointConfig: {name}={given!r}, expected {expected}")

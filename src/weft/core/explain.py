@@ -61,3 +61,9 @@ _REFUSED = re.compile(
 )
 # PyTorch's messages for impossible values, where NumPy raises a ValueError.
 _IMPOSSIBLE = re.compile("^ZeroDivisionError|negative integer powers|without overflow")
+
+
+def unknown_shape(op: Op) -> str:
+    """The start of the errors for an operation whose result has no known shape."""
+    name = "x[mask]" if op.name == "flatnonzero" else op.name  # only masks in keys come to it
+    return f"{name}: the shape of the result depends on the values"

@@ -10,6 +10,7 @@ from ..core.aval import Aval
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXES, NUMBERS, Box, Level
 from ..core.dtypes import check_holds, is_inexact, promote_all
+from ..core.explain import unknown_shape
 from ..core.op import TABLE, Op
 from ..core.origin import here, origin
 from ..core.settings import current
@@ -278,8 +279,8 @@ def leak_error(x: Staged) -> errors.LeakedTensor:
 def _refuse_unknown(op: Op, avals: Sequence[Aval]) -> None:
     if any([-1 in a.shape for a in avals]):
         raise errors.StagingError(
-            f"{op.name}: the shape of the result depends on the values, and a compiled function "
-            "knows all shapes beforehand; use wf.where in place of a mask, or call it outside"
+            f"{unknown_shape(op)}, and a compiled function knows all shapes beforehand; "
+            "use wf.where in place of a mask, indices that are found outside, or call it outside"
         )
 
 

@@ -42,6 +42,7 @@ class MultiheadAttention(Module):
     >>> attention = wf.nn.MultiheadAttention(8, 2, batch_first=True)
     >>> x = wf.ones((3, 5, 8))
     >>> y, weights = attention(x, x, x)
+    >>> assert weights is not None
     >>> y.shape, weights.shape
     ((3, 5, 8), (3, 5, 5))
     """

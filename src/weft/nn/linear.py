@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays.arguments import as_tensor
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from ..arrays.types import ArrayLike, Device, DTypeLike
 
 
-_T = TypeVar("_T")
-
-
 class Identity(Module):
     """x itself, whatever arguments it is made with.
 
@@ -38,7 +35,7 @@ class Identity(Module):
     def __init__(self, *args: object, **kwargs: object):
         super().__init__()
 
-    def forward(self, input: _T) -> _T:
+    def forward(self, input: Any) -> Any:
         return input
 
 

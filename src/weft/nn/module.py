@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from inspect import Signature, signature
 from itertools import count
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from .. import errors
+from ..arrays.keywords import check_keywords
 from ..arrays.make import zeros_like
 from ..core import dtypes
 from ..transform.checkpoint.choose import check_config, checkpointing
@@ -39,6 +41,17 @@ Hook = tuple[Callable[..., Any], bool]  # a function, and whether it gets the ke
 _handles = count()
 
 
+class _InitSignature:
+    """What `inspect.signature` finds for a class of modules: its `__init__`, not `__new__`."""
+
+    def __get__(self, instance: object, owner: type) -> Signature:
+        if instance is not None:
+            raise AttributeError("__signature__")  # that of a call
+        found = signature(owner.__init__)  # type: ignore[misc]
+        _, *parameters = found.parameters.values()
+        return found.replace(parameters=parameters, return_annotation=Signature.empty)
+
+
 class Module(Registry):
     """A function with parameters: subclass it, assign parameters and modules, write `forward`.
 
@@ -61,6 +74,14 @@ class Module(Registry):
 
     training: bool
     forward: Callable[..., Any]  # what subclasses define
+
+    if not TYPE_CHECKING:  # checkers read `__init__`
+        __signature__ = _InitSignature()
+
+        def __new__(cls, *args, **named):
+            if named:
+                check_keywords(cls.__name__, cls.__init__, named)
+            return super().__new__(cls)
 
     def __init__(self) -> None:
         super().__init__()

@@ -17,7 +17,6 @@ from .making import parameter, sizes
 from .module import Module
 
 if TYPE_CHECKING:
-    from ..arrays.parameter import Parameter
     from ..arrays.tensor import Tensor
     from ..arrays.types import ArrayLike, Device, DTypeLike, PerAxis
 
@@ -34,8 +33,8 @@ class _RunningNorm(Module):
     """Channels with weight and bias, and running statistics of the batches."""
 
     axes: tuple[int, ...]  # numbers of axes that an input may have
-    weight: Parameter | None
-    bias: Parameter | None
+    weight: Any  # a Parameter or None
+    bias: Any  # a Parameter or None
     running_mean: Tensor | Any  # these are None without `track_running_stats`
     running_var: Tensor | Any
     num_batches_tracked: Tensor | Any
@@ -342,8 +341,8 @@ class LayerNorm(Module):
     [-1.0, 1.0]
     """
 
-    weight: Parameter | None
-    bias: Parameter | None
+    weight: Any  # a Parameter or None
+    bias: Any  # a Parameter or None
 
     def __init__(
         self,
@@ -397,7 +396,7 @@ class RMSNorm(Module):
     [1.0, 1.0, 1.0, -1.0]
     """
 
-    weight: Parameter | None
+    weight: Any  # a Parameter or None
 
     def __init__(
         self,
@@ -452,8 +451,8 @@ class GroupNorm(Module):
     [[-1.0, 1.0, -1.0, 1.0]]
     """
 
-    weight: Parameter | None
-    bias: Parameter | None
+    weight: Any  # a Parameter or None
+    bias: Any  # a Parameter or None
 
     def __init__(
         self,

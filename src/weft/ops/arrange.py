@@ -151,6 +151,8 @@ def diagonal(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array
 
 def diag_embed(x: Array, offset: int = 0) -> Array:
     """Matrices over the last two axes with x on a diagonal and zeros elsewhere."""
+    if not x.shape:
+        raise ShapeError("diag_embed: a 0-d array has no axis for a diagonal; reshape it to (1,)")
     *lead, count = x.shape
     n = count + abs(offset)
     lines = unslice(x, _diagonal_index(lead, n, n, offset), (*lead, n * n))

@@ -66,7 +66,7 @@ def combine_at(x: Array, key: Any, v: Array, how: Combination) -> Array:
     values = reshape(broadcast_to(trim_axes(v, way.shape), way.shape), shape)
     index = reshape(index, (shape[axis],))
     flat = way.go(part)
-    if shape[axis] and not any(s.is_mask for s in key.selectors):
+    if shape[axis] and not all(s.is_mask for s in key.selectors):
         index, values = _join_duplicates(index, values, axis, way.length, how)
     new = as_value(x, how.apply(take(flat, index, axis), values))
     part = way.back(index_put(flat, index, new, axis))

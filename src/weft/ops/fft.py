@@ -22,10 +22,20 @@ _NORMS = ("backward", "ortho", "forward")
 _OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
-def _check(name: str, x: Aval, axes, norm: str) -> Aval:
-    axes_in(name, tuple(axes), x.ndim)
+def _check_norm(name: str, norm: str) -> None:
     if norm not in _NORMS:
         raise ArgumentError(f"{name}: norm {norm!r}, expected one of {', '.join(_NORMS)}")
+
+
+def _opposite(name: str, norm: str | None) -> str:
+    """The norm of the inverse transform."""
+    _check_norm(name, norm or "backward")
+    return _OPPOSITE[norm or "backward"]
+
+
+def _check(name: str, x: Aval, axes, norm: str) -> Aval:
+    axes_in(name, tuple(axes), x.ndim)
+    _check_norm(name, norm)
     if any(x.shape[a] == 0 for a in axes):
         raise ShapeError(f"{name}: {x.shape} is empty along {tuple(axes)}; give it a length")
     return x if dtypes.is_inexact(x.dtype) else x.like(dtype=dtypes.default_float())
@@ -316,9 +326,13 @@ def rfftn(
     >>> wf.fft.rfftn(wf.ones((4, 4))).shape
     (4, 3)
     """
-    (*others, last), sizes = _some_axes("rfftn", x, s, axes)
-    y = rfft_row(_resize("rfftn", x, sizes[-1], last), last, norm or "backward")
-    return _transform("rfftn", fftn_row, y, s and s[:-1], others, norm) if others else y
+    return _rfftn("rfftn", x, s, axes, norm)
+
+
+def _rfftn(name: str, x, s, axes, norm):
+    (*others, last), sizes = _some_axes(name, x, s, axes)
+    y = rfft_row(_resize(name, x, sizes[-1], last), last, norm or "backward")
+    return _transform(name, fftn_row, y, s and s[:-1], others, norm) if others else y
 
 
 def irfftn(
@@ -336,13 +350,18 @@ def irfftn(
     >>> wf.fft.irfftn(wf.fft.rfftn(wf.ones((2, 4)))).tolist()
     [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
     """
-    (*others, last), sizes = _some_axes("irfftn", x, s, axes)
+    return _irfftn("irfftn", x, s, axes, norm)
+
+
+def _irfftn(name: str, x, s, axes, norm):
+    (*others, last), sizes = _some_axes(name, x, s, axes)
     n = 2 * (x.shape[last] - 1) if sizes[-1] is None else sizes[-1]
-    _check_length("irfftn", n, "; give s or n")
+    _check_length(name, n, "; give s or n")
+    n = int(n)
     x = _as_complex(x)
     if others:
-        x = _transform("irfftn", ifftn_row, x, s and s[:-1], others, norm)
-    return irfft_row(_resize("irfftn", x, n // 2 + 1, last), n, last, norm or "backward")
+        x = _transform(name, ifftn_row, x, s and s[:-1], others, norm)
+    return irfft_row(_resize(name, x, n // 2 + 1, last), n, last, norm or "backward")
 
 
 def rfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
@@ -357,7 +376,7 @@ def rfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "bac
     >>> wf.fft.rfft([1.0, 2.0, 3.0, 4.0]).tolist()
     [(10+0j), (-2+2j), (-2+0j)]
     """
-    return rfftn(x, (-1 if n is None else n,), (axis,), norm)
+    return _rfftn("rfft", x, (-1 if n is None else n,), (axis,), norm)
 
 
 def irfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
@@ -372,7 +391,7 @@ def irfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "ba
     >>> wf.fft.irfft(wf.fft.rfft([1.0, 2.0, 3.0, 4.0])).tolist()
     [1.0, 2.0, 3.0, 4.0]
     """
-    return irfftn(x, (-1 if n is None else n,), (axis,), norm)
+    return _irfftn("irfft", x, (-1 if n is None else n,), (axis,), norm)
 
 
 def rfft2(
@@ -389,7 +408,7 @@ def rfft2(
     >>> wf.fft.rfft2(wf.ones((4, 4))).shape
     (4, 3)
     """
-    return rfftn(x, s, axes, norm)
+    return _rfftn("rfft2", x, s, axes, norm)
 
 
 def irfft2(
@@ -407,7 +426,7 @@ def irfft2(
     >>> wf.fft.irfft2(wf.fft.rfft2(wf.ones((2, 4)))).tolist()
     [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
     """
-    return irfftn(x, s, axes, norm)
+    return _irfftn("irfft2", x, s, axes, norm)
 
 
 def hfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
@@ -422,7 +441,8 @@ def hfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "bac
     >>> wf.fft.hfft([1.0, 2.0, 3.0]).tolist()
     [8.0, -2.0, 0.0, -2.0]
     """
-    return irfft(conj(_as_complex(x)), n, axis, _OPPOSITE[norm or "backward"])
+    norm = _opposite("hfft", norm)
+    return _irfftn("hfft", conj(_as_complex(x)), (-1 if n is None else n,), (axis,), norm)
 
 
 def ihfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
@@ -437,7 +457,8 @@ def ihfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "ba
     >>> wf.fft.ihfft(wf.fft.hfft([1.0, 2.0, 3.0])).real.tolist()
     [1.0, 2.0, 3.0]
     """
-    return conj(rfft(x, n, axis, _OPPOSITE[norm or "backward"]))
+    norm = _opposite("ihfft", norm)
+    return conj(_rfftn("ihfft", x, (-1 if n is None else n,), (axis,), norm))
 
 
 def _roll_axes(name: str, x, axes, sign: int):

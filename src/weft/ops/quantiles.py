@@ -16,6 +16,7 @@ from .elementwise import ceil, clip, floor, remainder, round_, where
 from .index import take
 from .logic import equal, greater, isnan, less
 from .order import argsort, searchsorted, sort
+from .positions import index_like
 from .slicing import narrow
 from .structural import cast, concat, permute, reshape, stack
 
@@ -78,8 +79,6 @@ def _cell(position, method: str, floor, ceil, round):
 
 
 def _one_quantile(ordered, axis: int, n: int, q: float, method: str):
-    if not 0 <= q <= 1:
-        raise ArgumentError(f"quantile: q = {q}, expected 0 to 1 (percentile takes 0 to 100)")
     position = min(max(_position(q, n, method), 0.0), n - 1.0)
     low, high, t = _cell(position, method, math.floor, math.ceil, round)
     y = narrow(ordered, axis, low, low + 1)
@@ -106,15 +105,26 @@ def quantile(
 
     q is numbers or a tensor; its axes come first in the result.
     """
+    return _quantile("quantile", x, q, 1, axes, keepdims, method)
+
+
+def _quantile(name: str, x, q, whole: int, axes: tuple[int, ...], keepdims: bool, method: str):
+    """`quantile`, with q in parts of which `whole` are all."""
     if method not in _PLOTTING and method not in _ROUNDING:
         known = ", ".join((*_PLOTTING, *_ROUNDING))
-        raise ArgumentError(f"quantile: method {method!r}, expected one of {known}")
-    ordered, axis, n = _sorted_together("quantile", x, axes)
+        raise ArgumentError(f"{name}: method {method!r}, expected one of {known}")
+    ordered, axis, n = _sorted_together(name, x, axes)
     shape = reduced_shape(x.shape, axes, keepdims)
     if type(q) in TENSORS:
+        q = q if whole == 1 else q / whole
         return reshape(_quantiles_at(ordered, axis, n, q, method), (*q.shape, *shape))
     q = np.asarray(q, np.float64)
-    each = [_one_quantile(ordered, axis, n, p, method) for p in q.reshape(-1).tolist()]
+    if not q.size:
+        return reshape(take(ordered, index_like(x, q.astype(int)), axis), (*q.shape, *shape))
+    if not 0 <= q.min() <= q.max() <= whole:
+        more = "" if whole > 1 else " (percentile takes 0 to 100)"
+        raise ArgumentError(f"{name}: q = {q.tolist()}, expected 0 to {whole}{more}")
+    each = [_one_quantile(ordered, axis, n, p / whole, method) for p in q.reshape(-1).tolist()]
     if not q.shape:
         return reshape(each[0], shape)
     return reshape(stack([reshape(y, shape) for y in each], 0), (*q.shape, *shape))
@@ -124,8 +134,7 @@ def percentile(
     x: Array, q: Any, axes: tuple[int, ...], keepdims: bool = False, method: str = "linear"
 ) -> Array:
     """`quantile`, with q in percent."""
-    q = q if type(q) in TENSORS else np.asarray(q, np.float64)
-    return quantile(x, q / 100, axes, keepdims, method)
+    return _quantile("percentile", x, q, 100, axes, keepdims, method)
 
 
 def interp(

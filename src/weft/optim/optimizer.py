@@ -1,17 +1,19 @@
 """Optimizer: parameters, their groups and state, and the step by an update rule."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields, replace
 from functools import lru_cache
 from inspect import Parameter as Argument
 from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from weakref import WeakSet
 
 from .. import errors
 from ..arrays.inplace import own_memory, refuse_levels
 from ..arrays.make import zeros_like
 from ..core import dispatch
 from ..core.backends import BACKENDS
+from ..core.box import BOXES
 from ..core.settings import current
 from ..core.value import TENSORS, as_seen_by_trace, wrap
 from ..transform.modes.backward import enable_grad
@@ -45,6 +47,21 @@ def _keywords(rule: Callable[..., Any]) -> tuple[str, ...]:
     """The numbers a rule takes."""
     found = signature(rule).parameters.values()
     return tuple(p.name for p in found if p.kind is Argument.KEYWORD_ONLY)
+
+
+# All optimizers, for counting what they hold.
+_OPTIMIZERS: WeakSet[Any] = WeakSet()
+
+
+def held_arrays() -> Iterator[Any]:
+    """The arrays of all optimizers' parameters, gradients and states."""
+    for optimizer in list(_OPTIMIZERS):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        states = [v for own in optimizer.state.values() for v in own.values()]
+        for x in (*parameters, *[getattr(p, "grad", None) for p in parameters], *states):
+            raw = getattr(x, "_data", x)
+            if type(raw) in BACKENDS and type(raw) not in BOXES:
+                yield raw
 
 
 class Optimizer:
@@ -94,6 +111,7 @@ class Optimizer:
                 raise errors.ArgumentError(f"{self._name}: two configs; parameters come first")
             params, config = None, params
         self._config: Any = self._read_config(config, options)
+        _OPTIMIZERS.add(self)
         self.param_groups: list[dict[str, Any]] = []
         self.state: dict[str, dict[str, Any]] = {}
         self.takes_more: bool = params is None  # whether steps may bring new parameters

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..arrays.parameter import Parameter
 from ..core.backends import BACKENDS
+from ..core.box import BOXES
 from ..core.node import Leaf, Node
 from ..core.value import Value
 from ..optim.optimizer import Optimizer
@@ -104,14 +105,20 @@ def live_objects() -> Objects:
     gc.collect()
     found = gc.get_objects()
     return Objects(
-        [x for x in found if isinstance(x, Value) and type(_data(x)) in BACKENDS],
+        # By type(): `__class__` of another library's object may be computed, and warn.
+        [x for x in found if issubclass(type(x), Value) and is_array(_data(x))],
         [x for x in found if type(x) is Node],
-        [x for x in found if isinstance(x, Optimizer)],
+        [x for x in found if issubclass(type(x), Optimizer)],
     )
 
 
 def _data(tensor: Any) -> Any:
     return getattr(tensor, "_data", None)  # one that is being made has none
+
+
+def is_array(raw: Any) -> bool:
+    """Whether it is an array with memory: the boxes of traces and transformations have none."""
+    return type(raw) in BACKENDS and type(raw) not in BOXES
 
 
 def owner_of(raw: Any) -> int:
@@ -127,14 +134,14 @@ def persistent(objects: Objects) -> Iterator[tuple[Any, str, str]]:
             yield t._data, "parameter", names.get(id(t), "a parameter")
     for t in objects.tensors:
         gradient = _data(getattr(t, "_grad", None))
-        if type(gradient) in BACKENDS:
+        if is_array(gradient):
             yield gradient, "gradient", f"gradient of {names.get(id(t), 'a leaf')}"
     for optimizer in objects.optimizers:
         what = f"state of {type(optimizer).__name__}"
         for own in optimizer.state.values():
             for name, value in own.items():
                 raw = _data(value) if isinstance(value, Value) else value
-                if type(raw) in BACKENDS and getattr(raw, "shape", None) is not None:
+                if is_array(raw) and getattr(raw, "shape", None) is not None:
                     yield raw, "optimizer state", f"{name}, {what}"
 
 
@@ -144,7 +151,7 @@ def _all_arrays(objects: Objects) -> Iterator[tuple[Any, str, str, str | None]]:
         yield raw, role, holder, None
     for node in objects.nodes:
         for raw in arrays_in(node.saved):
-            if type(raw) in BACKENDS:
+            if is_array(raw):
                 yield raw, "saved", f"saved by {node.name} at {node.line}", None
     names = variables()
     for t in objects.tensors:

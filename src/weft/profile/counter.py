@@ -13,6 +13,7 @@ from ..compiler.native.allocations import (
     make_handler,
     name_of,
     record_of,
+    records_of,
     use_handler,
 )
 from ..errors import ArgumentError
@@ -152,6 +153,20 @@ class Counter:
     def allocations(self) -> int:
         """How many times memory was allocated."""
         return self._read(Record.COUNT)
+
+    def counts(self, array: Any) -> bool:
+        """Whether the memory of a NumPy array counts here.
+
+        array  the array that owns the memory, not a view
+
+        >>> import numpy as np
+        >>> import weft as wf
+        >>> before = np.ones(10)
+        >>> with wf.profile.Counter() as counter:
+        ...     counter.counts(before), counter.counts(np.ones(10))
+        (False, True)
+        """
+        return self._words is not None and ctypes.addressof(self._words) in records_of(array)
 
     @property
     def is_counting(self) -> bool:

@@ -9,7 +9,7 @@ from ..core.backends import BACKENDS
 from ..core.node import Node
 from ..core.recording import is_pick
 from ..transform.modes.inspect import arrays_in
-from .census import Objects, live_objects, owner_of, persistent
+from .census import Objects, is_array, live_objects, owner_of, persistent
 from .holders import Holders
 from .origins import Place, origin_of
 
@@ -220,7 +220,7 @@ def _bytes(tensors: list[Any], stays: set[int]) -> int:
     """What tensors and their graphs hold, without what stays anyway."""
     found: dict[int, int] = {}
     saved = [raw for n in _ancestors(tensors) for raw in arrays_in(n.saved)]
-    arrays = [t._data for t in tensors] + [raw for raw in saved if type(raw) in BACKENDS]
+    arrays = [t._data for t in tensors] + [raw for raw in saved if is_array(raw)]
     for raw in arrays:
         owner = owner_of(raw)
         if owner not in stays:

@@ -7,6 +7,7 @@ from typing import Any
 from ..arrays.manipulation import stack
 from ..compiler.jit import compile
 from ..core import dtypes
+from ..core.checkpointing import CheckpointConfig
 from ..core.record import field, record
 from ..optim import clip_grad_value
 from ..transform.modes.backward import no_grad
@@ -17,11 +18,13 @@ from .step import Pairs, Stepper
 VARIANTS = 32
 
 
-def compile_part(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
+def compile_part(
+    name: str, f: Callable[..., Any], checkpoint: CheckpointConfig | None = None
+) -> Callable[..., Any]:
     """A compiled part of training, under a name of its own in messages."""
     part = partial(f)
     part.__name__ = name  # type: ignore[attr-defined]
-    return compile(part, max_variants=VARIANTS)
+    return compile(part, max_variants=VARIANTS, checkpoint=checkpoint)
 
 
 @record
@@ -37,7 +40,8 @@ class CompiledStepper(Stepper):
     def __post_init__(self) -> None:
         for name in ("gradient", "norm", "unscaled", "update"):
             part = getattr(self, f"_compute_{name}")
-            self._programs[name] = compile_part(f"Trainer.{name}", part)
+            config = self.checkpoint if name == "gradient" else None
+            self._programs[name] = compile_part(f"Trainer.{name}", part, config)
 
     def _add_gradient(self, batch, share: float, means: Means) -> float:
         loss, metrics = self._programs["gradient"](batch, share * self.precision.factor())

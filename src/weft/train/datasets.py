@@ -1,6 +1,6 @@
 """Datasets: arrays by their first axes, parts of another dataset, random splits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import floor, isclose
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Protocol
@@ -101,6 +101,9 @@ class Subset:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, index: int) -> Any:
         return self.dataset[int(self.indices[index])]

@@ -35,7 +35,7 @@ class Supervised:
     criterion: Callable[..., Any]
     metrics: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
-    def __call__(self, model: "Module", batch: Any) -> Any:
+    def __call__(self, model: Callable[..., Any], batch: Any) -> Any:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             parts = f" of {len(batch)}" if isinstance(batch, tuple | list | dict) else ""
             raise errors.ArgumentError(

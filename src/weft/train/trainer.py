@@ -192,8 +192,9 @@ class Trainer:
         ...             trainer.stop("two are enough")
         >>> model = wf.nn.Linear(1, 1)
         >>> data = wf.train.TensorDataset(wf.ones((4, 1)), wf.ones((4, 1)))
-        >>> how = {"callbacks": [AfterTwo()], "progress": False}
-        >>> trainer = wf.train.Trainer(model, wf.optim.SGD(model), wf.nn.MSELoss(), **how)
+        >>> trainer = wf.train.Trainer(
+        ...     model, wf.optim.SGD(model), wf.nn.MSELoss(), callbacks=[AfterTwo()], progress=False
+        ... )
         >>> len(trainer.fit(wf.train.DataLoader(data), epochs=5))
         2
         """
@@ -497,8 +498,9 @@ class Trainer:
         >>> model = wf.nn.Linear(1, 1)
         >>> data = wf.train.TensorDataset(wf.ones((4, 1)), wf.ones((4, 1)))
         >>> with tempfile.TemporaryDirectory() as run:
-        ...     how = {"directory": run, "progress": False}
-        ...     trainer = wf.train.Trainer(model, wf.optim.SGD(model), wf.nn.MSELoss(), **how)
+        ...     trainer = wf.train.Trainer(
+        ...         model, wf.optim.SGD(model), wf.nn.MSELoss(), directory=run, progress=False
+        ...     )
         ...     history = trainer.fit(wf.train.DataLoader(data), epochs=1)
         ...     trainer.save().name
         'step-00000004'

@@ -1,6 +1,8 @@
 """Checkpoint strategies: the same bits as without, less memory, and budgets that are kept."""
 
+import functools
 import gc
+import operator
 import os
 from itertools import product
 
@@ -13,14 +15,17 @@ import weft as wf
 from weft import errors, nn
 from weft.core.call import caller
 from weft.core.dtypes import is_inexact
+from weft.core.settings import current
 from weft.nn import functional as F
+from weft.optim.optimizer import held_arrays
 from weft.profile import Counter
-from weft.transform.checkpoint import auto, strategies
+from weft.transform.checkpoint import auto, choose, strategies
+from weft.transform.modes import limited
 from weft.transform.modes.trees import flatten
 
 SOAK = bool(os.environ.get("WEFT_SOAK"))
 MIB = 1 << 20
-KINDS = ("selective", "block", "full")
+LIMITED = ("auto", "none", "selective", "block", "full")
 CONFIGS = {
     "selective": wf.CheckpointConfig(strategy="selective", verify=True),
     "cheap": wf.CheckpointConfig(strategy="selective", min_compute_cost=1e9, verify=True),
@@ -44,18 +49,23 @@ def leaves(tree) -> list:
     return flatten(tree)[0]
 
 
+def weighted_sum(tensors):
+    terms = [(t * t.detach().cos()).real.sum() for t in tensors]
+    return functools.reduce(operator.add, terms) if terms else wf.tensor(0.0)
+
+
 def gradients(f, xs, config, order=1):
     """The gradients of a weighted sum of f's results, and of those of their sum, …"""
     with wf.GradientTape(persistent=order > 1, checkpoint=config) as tape:
         for x in xs:
             tape.watch(x)
         found = [y for y in leaves(f(*xs)) if y.requires_grad]
-        total = sum([(y * y.detach().cos()).real.sum() for y in found], wf.tensor(0.0))
+        total = weighted_sum(found)
         for _ in range(order - 1):
             made = [g for g in tape.gradient(total, xs) if g is not None and g.requires_grad]
             if not made:
                 return []
-            total = sum([(g * g.detach().cos()).real.sum() for g in made], wf.tensor(0.0))
+            total = weighted_sum(made)
     gc.collect()
     return tape.gradient(total, xs)
 
@@ -68,7 +78,7 @@ ROWS = sorted(n for n, op in load().items() if op.rule is not None and op.sample
 @pytest.mark.parametrize("name", ROWS if SOAK else ROWS[::2])
 def test_rows(everything, name):
     """Each row, with a row before and after it, so that it is computed again."""
-    op = load()[name]
+    op, compared = load()[name], 0
     run = caller(op, public=True)
     for case in cases(op)[: 4 if SOAK else 2]:
         arrays = [wf.asarray(a.copy()) if isinstance(a, np.ndarray) else a for a in case.args]
@@ -89,6 +99,9 @@ def test_rows(everything, name):
             continue  # a case that is refused: with a strategy it is, too
         for config in CONFIGS.values():
             assert bits(gradients(f, moving, config)) == expected, (name, case.label, config)
+            compared += 1
+    if not compared:
+        pytest.skip("no case with a gradient")
 
 
 @pytest.mark.parametrize("seed", range(400 if SOAK else 40))
@@ -151,7 +164,10 @@ def networks(batch: int = 2) -> dict:
 
 
 NETWORKS = networks()
-ALL = [*CONFIGS.items(), ("auto", wf.CheckpointConfig(strategy="auto", memory_budget_mb=1.5))]
+ALL = [
+    *CONFIGS.items(),
+    *((f"{kind} in 1.5", wf.CheckpointConfig(kind, memory_budget_mb=1.5)) for kind in LIMITED),
+]
 
 
 def step(model, x, config, how: str, cast: bool):
@@ -272,6 +288,20 @@ def test_overwritten():
         tape.gradient(y, x)
 
 
+def test_augmented_assignment(everything):
+    """`z += x` makes another value of the same name."""
+    x = wf.tensor(np.random.default_rng(0).normal(size=(40, 40)))
+
+    def f(x):
+        y = wf.sin(x)
+        z = y * 2.0
+        z += x
+        return (z * z.cos()).sum()
+
+    for config in CONFIGS.values():
+        assert bits(gradients(f, [x], config)) == bits(gradients(f, [x], None))
+
+
 def test_overwritten_behind_our_back():
     """What it needs was overwritten through NumPy: verifying finds it and names the operation."""
     memory = np.random.default_rng(0).normal(size=1000)
@@ -292,7 +322,7 @@ def test_overwritten_behind_our_back():
         {"checkpoint_every_n": 0},
         {"checkpoint_every_n": 1.5},
         {"min_compute_cost": -1},
-        {"memory_budget_mb": 10},
+        {"memory_budget_mb": -1},
         {"strategy": "auto"},
         {"strategy": "auto", "memory_budget_mb": 0},
     ],
@@ -302,10 +332,68 @@ def test_bad_configs(bad):
         wf.CheckpointConfig(**bad)
 
 
+def test_functions_that_do_not_repeat():
+    """A checkpointed function of a counter, of NumPy's random numbers: noticed, and named."""
+    calls = []
+
+    def counting(x):
+        calls.append(1)
+        return wf.exp(x * float(len(calls))).sum()
+
+    def noisy(x):
+        return wf.exp(x * wf.asarray(np.random.normal(size=x.shape))).sum()
+
+    x = wf.tensor(np.linspace(0, 1, 500))
+    for f in (counting, noisy):
+        with wf.GradientTape(checkpoint=CONFIGS["full"]) as tape:
+            tape.watch(x)
+            y = wf.checkpoint(f, x)
+        with pytest.raises(errors.ReplayDiffers, match=r"other numbers in \w+ \(at .*\.py:\d+"):
+            tape.gradient(y, x)
+
+
+@pytest.mark.parametrize("kind", ["selective", "block", "full", "auto"])
+def test_nothing_outlives_a_sweep(kind):
+    """A loss that is kept holds no more than without a strategy: no batch, no activations."""
+    model, _ = deep(6)
+    config = wf.CheckpointConfig(kind, memory_budget_mb=100 if kind == "auto" else None)
+    losses = []
+    gc.collect()
+    gc.disable()
+    try:
+        with Counter() as counter:
+            for _ in range(4):
+                x = wf.randn((2048, 32))
+                model.checkpoint(config)
+                losses.append((model(x) ** 2).mean())
+                losses[-1].backward()
+                for p in model.parameters():
+                    p.grad = None
+                del x
+        assert counter.live < 100_000  # one batch has 262 144
+    finally:
+        gc.enable()
+        model.checkpoint(None)
+
+
+def test_several_sweeps():
+    """A graph that is kept is swept again, and Full does not fill up."""
+    model, x = deep(30)
+    parameters = list(model.parameters())
+    model.checkpoint(wf.CheckpointConfig("full"))
+    with Counter() as counter:
+        loss = (model(x) ** 2).mean()
+        first = loss.backward(retain_graph=True)
+        after = counter.live
+        second = loss.backward(retain_graph=True)
+    assert bits(first[p] for p in parameters) == bits(second[p] for p in parameters)
+    assert after < 2_000_000 < 30 * x.nbytes
+
+
 # -- savings -------------------------------------------------------------------------------------
 
 
-def deep(layers: int, width: int = 32):
+def deep(layers: int = 20, width: int = 32):
     wf.random.seed(0)
     parts = [p for _ in range(layers) for p in (nn.Linear(width, width), nn.GELU())]
     return nn.Sequential(*parts), wf.randn((2048, width))
@@ -323,11 +411,11 @@ def peak(model, x, config) -> tuple[int, list]:
 
 
 def test_savings_of_deep_networks():
-    """The documents' figures: 40 to 60 % by blocks of three, 85 % and more by Full."""
+    """At least the documents' figures: 40 % by blocks of three, 85 and 90 % by Full."""
     model, x = deep(50)
     whole, expected = peak(model, x, None)
     block, found = peak(model, x, wf.CheckpointConfig(strategy="block", checkpoint_every_n=3))
-    assert found == expected and 0.4 < 1 - block / whole < 0.7
+    assert found == expected and 1 - block / whole > 0.4
     full, found = peak(model, x, wf.CheckpointConfig(strategy="full"))
     assert found == expected and 1 - full / whole > 0.85
     model, x = deep(200)
@@ -355,20 +443,31 @@ def residual_blocks():
     return nn.Sequential(*[Block(32) for _ in range(8)]), wf.randn((16, 32, 32))
 
 
-@pytest.mark.parametrize("make", [lambda: deep(20), residual_blocks, lambda: networks(32)["cnn"]])
+def convolutions():
+    wf.random.seed(0)
+    parts = [nn.Conv2d(3, 8, 3, padding=1)]
+    for _ in range(16):
+        parts += [nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1)]
+    return nn.Sequential(*parts), wf.randn((16, 3, 16, 16))
+
+
+# Networks, and the least share of their memory that a budget must do with: convolutions copy their
+# windows, which no strategy saves.
+LEAST_SHARES = {deep: 0.1, residual_blocks: 0.25, convolutions: 0.5}
+
+
+@pytest.mark.parametrize("make", LEAST_SHARES)
 def test_budgets_are_kept(make):
     model, x = make()
     whole, expected = peak(model, x, None)
     fixed = fixed_bytes()
     before = None
     for share in (1.0, 0.75, 0.5, 0.35, 0.25, 0.1):
+        if share < LEAST_SHARES[make]:
+            break
         budget = (fixed + whole * share) / MIB
         config = wf.CheckpointConfig(strategy="auto", memory_budget_mb=budget)
-        try:
-            most, found = peak(model, x, config)
-        except errors.BudgetExceeded as e:
-            assert share < 0.3 or "Conv2d" in str(model), (share, str(e))
-            break
+        most, found = peak(model, x, config)
         assert found == expected
         assert fixed + most <= budget * MIB
         assert before is None or most <= before
@@ -403,6 +502,68 @@ def test_an_impossible_budget():
     with wf.GradientTape() as tape:
         loss = (model(x) ** 2).mean()
     assert bits(tape.gradient(loss, parameters)) == found
+
+
+def test_limits_leave_no_trace():
+    """Under evictions, too, nothing waits for garbage collection; exceptions pass unchanged."""
+    model, x = deep(10)
+    budget = (fixed_bytes() + 5 * x.nbytes) / MIB
+    config = wf.CheckpointConfig("auto", memory_budget_mb=budget)
+    step(model, x, config, "tape", False)
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(KeyError, match="mine"), wf.GradientTape(checkpoint=config):
+            model(x)
+            raise KeyError("mine")
+        step(model, x, config, "tape", False)
+        step(model, x, config, "module", False)
+        assert not limited.alive
+    finally:
+        gc.enable()
+
+
+def test_a_block_that_is_refused_leaves_the_settings(monkeypatch):
+    def refuse():
+        raise errors.ArgumentError("another allocator")
+
+    monkeypatch.setattr(auto.above, "new_counter", refuse)
+    before = current.get()
+    with pytest.raises(errors.ArgumentError, match="another allocator"):
+        wf.GradientTape(checkpoint=wf.CheckpointConfig("auto", memory_budget_mb=1)).__enter__()
+    assert current.get() is before
+
+
+def test_budgets_are_for_numpys_arrays():
+    """On PyTorch's arrays a budget is refused, and the other strategies work."""
+    x = wf.tensor(np.random.default_rng(0).normal(size=(40, 40))).to("torch")
+    expected = [g.to("cpu") for g in gradients(f, [x], None)]
+    for config in CONFIGS.values():
+        found = [g.to("cpu") for g in gradients(f, [x], config)]
+        assert bits(found) == bits(expected)
+    with pytest.raises(errors.DeviceError, match=r"limits NumPy's arrays.*'torch'"):
+        gradients(f, [x], wf.CheckpointConfig("auto", memory_budget_mb=100))
+
+
+def test_optimizers_of_compiled_steps_count():
+    """What an optimizer holds counts from the beginning, also after it was traced."""
+    model, x = deep(4)
+    optimizer = wf.optim.AdamW(model.parameters(), lr=1e-3)
+
+    @wf.compile
+    def compiled(x):
+        optimizer.zero_grad()
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    compiled(x)
+    config = wf.CheckpointConfig("auto", memory_budget_mb=100)
+    saving = choose.saving_for(config)
+    with saving.block():
+        held = sum({id(r): r.nbytes for r in held_arrays()}.values())
+        assert saving.live >= held >= 4 * sum(p.nbytes for p in model.parameters())
 
 
 def test_a_refused_backward_sets_no_gradient():

@@ -1,5 +1,7 @@
 """Cotangents of slices, which are added up in the memory of one array."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
@@ -99,3 +101,16 @@ def test_second_derivatives_and_hooks_and_anomalies():
     with wf.detect_anomaly(), pytest.raises(wf.errors.AnomalyError):
         z = wf.tensor(np.zeros(3), requires_grad=True)
         wf.sqrt(z[1:]).sum().backward()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("order", [*permutations(range(4))])
+def test_of_numbers(order, device):
+    """A 0-d array's cotangents are NumPy's scalars, which cannot be written to."""
+    x = wf.tensor(2.0, requires_grad=True, device=device)
+    programs = (
+        *(lambda: x * 2.0, lambda: x * x),
+        *(lambda: x[()] * 8.0, lambda: x[None].sum() * 16.0),
+    )
+    sum((programs[k]() for k in order), wf.zeros((), device=device)).backward()
+    assert x.grad.item() == 30.0

@@ -63,6 +63,8 @@ def einsum(operands: Sequence[Array], subscripts: str) -> Array:
     if dtype in HALF:
         wide = [x.astype(np.float32) for x in operands]
         return np.asarray(einsum(wide, subscripts)).astype(dtype)
+    if not all([x.size for x in operands]):
+        return _empty_sums(operands, subscripts)
     if len(operands) != 2:
         return np.einsum(subscripts, *operands, optimize=len(operands) > 2)
     a, b = operands
@@ -73,6 +75,16 @@ def einsum(operands: Sequence[Array], subscripts: str) -> Array:
     a, b = _arrange(a, *a_how), _arrange(b, *b_how)
     y = matmul(a, b) if inner else a * b
     return y.reshape(shape).transpose(order)
+
+
+def _empty_sums(operands: Sequence[Array], subscripts: str) -> Array:
+    """Zeros: np.einsum multiplies its empty sums by whatever lies in an empty array's memory."""
+    terms, out = subscripts.split("->")
+    sizes: dict[str, int] = {}
+    for term, x in zip(terms.split(","), operands, strict=True):
+        for label, n in zip(term, x.shape, strict=True):
+            sizes[label] = n if sizes.get(label, 1) == 1 else sizes[label]
+    return np.zeros([sizes[label] for label in out], np.result_type(*operands))
 
 
 def _arrange(x: Array, squeezed: Shape, lonely: Axes, order: Axes, shape: Shape) -> Array:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ...core.once import once
+
 # How the names of each package's OpenBLAS end.
 _SUFFIXES = {"numpy": "64_", "scipy": ""}
 # Read by OpenBLAS when it is loaded: its idle threads spin for 2ⁿ clock ticks before they sleep,
@@ -23,7 +25,7 @@ _lock = Lock()
 _shared, _pins, _before = 0, 0, 1
 
 
-@lru_cache(maxsize=None)
+@once
 def openblas(package: str) -> CDLL | None:
     """The OpenBLAS that comes with NumPy or SciPy, each with its own; None for another BLAS."""
     suffix = _SUFFIXES[package]

@@ -20,6 +20,7 @@ import numpy as np
 from ... import errors
 from ...core import dtypes
 from ...core.aval import Aval
+from ...core.checkpointing import CheckpointConfig
 from ...core.op import TABLE, Op
 from ...core.origin import Origin
 from ...graph.graph import Equation, Graph, Literal
@@ -37,7 +38,7 @@ from ..ir.schedule import (
     Schedule,
     TiledStep,
 )
-from ..memory import MemoryPlan
+from ..memory import MemoryPlan, Recomputation
 from .disk import cache
 from .keys import digest, spell_value
 
@@ -46,7 +47,7 @@ ROUTINES: set[str] = set()
 # Bytes of constants that an entry may hold.
 CONSTANTS = 1 << 16
 _CLASSES = (Kernel, Operand, Result, Step, FoldStep, Literal, Buffer, ScalarProgram, Load, Constant)
-_STEPS = (KernelStep, GemmStep, TiledStep, NativeStep, LibraryStep, GuardStep)
+_STEPS = (Recomputation, KernelStep, GemmStep, TiledStep, NativeStep, LibraryStep, GuardStep)
 
 
 def known_types() -> dict[str, type]:
@@ -92,7 +93,12 @@ def keep(graph: Graph, key: str | None, schedule: Schedule, placed: MemoryPlan) 
 # -- the key ---------------------------------------------------------------------------------
 
 
-def key_of(graph: Graph, donated: Mapping[int, int], target: tuple[Any, ...]) -> str | None:
+def key_of(
+    graph: Graph,
+    donated: Mapping[int, int],
+    target: tuple[Any, ...],
+    checkpoint: CheckpointConfig | None = None,
+) -> str | None:
     """The digest of a graph; None if it has rows of the user's, or there is no cache.
 
     target   the target's own key
@@ -103,7 +109,8 @@ def key_of(graph: Graph, donated: Mapping[int, int], target: tuple[Any, ...]) ->
         whole = _GraphTexts().graph(graph)
     except (Unwritable, TypeError):
         return None
-    return digest("schedule", (whole, tuple(sorted(donated.items())), target))
+    kept = None if checkpoint is None else repr(checkpoint)
+    return digest("schedule", (whole, tuple(sorted(donated.items())), target, kept))
 
 
 class _GraphTexts:
@@ -176,6 +183,7 @@ class _EntryWriter:
             "constants": self._constants(schedule),
             "kernels": [self._fields(k) for k in self._kernels],
             "plan": [list(placed.offsets.items()), placed.size, placed.least],
+            "again": self.value(placed.again),
         }
 
     def value(self, x: Any) -> Any:
@@ -258,7 +266,8 @@ class _Reader:
             {n: self._constant(*rest) for n, *rest in found["constants"]},
         )
         offsets, size, least = found["plan"]
-        return schedule, MemoryPlan({n: at for n, at in offsets}, size, least)
+        again = self.value(found["again"])
+        return schedule, MemoryPlan({n: at for n, at in offsets}, size, least, again)
 
     def value(self, x: Any) -> Any:
         kind = x.__class__

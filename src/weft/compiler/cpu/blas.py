@@ -4,13 +4,13 @@ import os
 import struct
 import time
 from ctypes import CFUNCTYPE, c_void_p, cast
-from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...backend.shared.blas import thread_count_functions
+from ...core.once import once
 from ...core.record import record
 from ..ir.schedule import GemmStep
 from ..native.driver import driver
@@ -33,7 +33,7 @@ _LETTER = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
 _LARGEST = 2**31 - 1
 
 
-@lru_cache(maxsize=1)
+@once
 def quiet() -> WordArray | None:
     """The words by which native code limits BLAS to one thread; None if BLAS cannot be limited."""
     found = thread_count_functions("scipy")
@@ -63,7 +63,7 @@ def _native(name: str, memory: WordArray) -> None:
 def _before_fork() -> None:
     """Wait until no product is running, and keep new ones from starting."""
     global _closed
-    memory = quiet() if quiet.cache_info().currsize else None
+    memory = quiet() if quiet.built() else None
     if memory is None:
         return
     end = time.monotonic() + _PATIENCE

@@ -46,17 +46,24 @@ def product_cost(step: GemmStep, dtype: np.dtype) -> float:
     return cost * (1 + _NARROW / max(min(step.m, step.n), 1))
 
 
+def step_cost(schedule: Schedule, step: ScheduleStep) -> float:
+    """The approximate time of a step; that of guards and library calls is not known."""
+    if isinstance(step, KernelStep):
+        return work(step.kernel)
+    if isinstance(step, NativeStep):
+        return as_native_routine(step.routine).cost
+    if isinstance(step, GemmStep):
+        return product_cost(step, schedule.buffers[step.c].dtype)
+    if isinstance(step, TiledStep):
+        return step_cost(schedule, step.product) + work(step.then.kernel)
+    return 0.0
+
+
 def may_end(schedule: Schedule, step: ScheduleStep) -> bool:
     """Whether a call may end at a step: by an error, or interrupted by a signal."""
-    if isinstance(step, GuardStep | LibraryStep):
-        return True
-    if isinstance(step, NativeStep):
-        return step.routine.endless or as_native_routine(step.routine).cost >= LONG
-    if isinstance(step, KernelStep):
-        return work(step.kernel) >= LONG
-    product = step.product if isinstance(step, TiledStep) else step
-    cost = product_cost(product, schedule.buffers[product.c].dtype)
-    return cost + (work(step.then.kernel) if isinstance(step, TiledStep) else 0.0) >= LONG
+    endless = isinstance(step, NativeStep) and step.routine.endless
+    failing = isinstance(step, GuardStep | LibraryStep)
+    return failing or endless or step_cost(schedule, step) >= LONG
 
 
 def chunk_of(count: int, grain: int, cost: float) -> int:

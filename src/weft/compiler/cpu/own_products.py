@@ -1,9 +1,8 @@
 """Matrix products by our own code, and when it is faster than BLAS."""
 
-from functools import lru_cache
-
 import numpy as np
 
+from ...core.once import once
 from ..cache.disk import cache
 from ..emit.code import LLModule
 from ..native.machine import Loaded, host
@@ -20,7 +19,7 @@ SMALL = 1_000_000
 LEAST, EMPTY = 8, 0.1
 
 
-@lru_cache(maxsize=1)
+@once
 def able() -> bool:
     """Whether the processor has the instructions that the code uses."""
     return all(map(host().has, ("avx512f", "avx512vl", "avx512bw", "avx512dq")))
@@ -40,7 +39,7 @@ def own_function(name: str) -> int:
     return _load(name).addresses[name]
 
 
-@lru_cache(maxsize=2)
+@once
 def _load(name: str) -> Loaded:
     """A function, loaded for the lifetime of the process."""
     key = digest("multiply", (name,))

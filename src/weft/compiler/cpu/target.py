@@ -7,14 +7,14 @@ import numpy as np
 from ..cache import schedules
 from ..ir.kernel import Kernel
 from ..ir.routine import Routine
-from ..ir.schedule import GemmStep, Schedule
+from ..ir.schedule import GemmStep, Schedule, ScheduleStep
 from ..memory import ALIGNMENT, MemoryPlan
 from ..native.objects import machine_key
 from ..target import Passes
 from . import routines
 from .blas import tile_rule
 from .computes import Computes
-from .costs import LONG, product_cost
+from .costs import LONG, product_cost, step_cost
 from .costs import work as kernel_cost
 from .epilogues import fuse_epilogues
 from .passes import PASSES
@@ -42,6 +42,9 @@ class Cpu(Computes):
 
     def tune(self, schedule: Schedule) -> Schedule:
         return fuse_epilogues(schedule)
+
+    def cost(self, schedule: Schedule, step: ScheduleStep) -> float:
+        return step_cost(schedule, step)
 
     def build(self, schedule: Schedule, plan: MemoryPlan) -> NativeExecutable:
         return NativeExecutable(schedule, plan)

@@ -5,6 +5,7 @@ from time import perf_counter
 from typing import Any
 
 from ... import errors
+from ...core.checkpointing import CheckpointConfig
 from ..compiled import Compiled, P, R, single_use_reason
 from ..explain.report import VariantRecord
 from ..frontend.arguments import CallArguments, CallKey, difference
@@ -29,10 +30,16 @@ class DynamicCompiled(Compiled[P, R]):
         static_argnums: int | Sequence[int],
         static_argnames: str | Sequence[str],
         max_variants: int,
+        checkpoint: CheckpointConfig | None,
         dynamic: Mapping[Any, Any],
         buckets: Sequence[int] | None,
     ):
-        super().__init__(f, static_argnums, static_argnames, max_variants)
+        if checkpoint is not None and checkpoint.budget is not None:
+            raise errors.ArgumentError(
+                "compile: a memory budget with dynamic, whose arguments are padded with copies; "
+                "give checkpoint another strategy, or compile for each length"
+            )
+        super().__init__(f, static_argnums, static_argnames, max_variants, checkpoint)
         self._options = (*self._options, dynamic, buckets)
         self._dynamic = DynamicAxes(f, dynamic, buckets)
         self._parameters = self._dynamic.names
@@ -54,6 +61,7 @@ class DynamicCompiled(Compiled[P, R]):
         bucket, began = self._dynamic.bucket(sizes.length), perf_counter()
         before = StateBefore(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
+        program.set_checkpoint(self.checkpoint)
         large = (*resize_call(taken, sizes, bucket).key, key[-1])
         reasons: list[str] = []  # why new native code is needed; empty if it is not
 

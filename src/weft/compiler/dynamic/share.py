@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.once import once
 from ...graph.graph import Graph, Literal
 from ...graph.structured import STRUCTURED
 from ..frontend.derivative import Derivative
@@ -92,8 +93,8 @@ class Template:
         self.name, self.small, self.large = name, small, large
         self.inputs = _input_spans(small, large)
         self._varying, self._pulled = Varying(), Varying()
-        self._programs: dict[Hashable, _Once] = {}  # native code by lifted graph
-        self._pullbacks: dict[Hashable, _Once] = {}
+        self._programs: dict[Hashable, once[Executable]] = {}  # native code by lifted graph
+        self._pullbacks: dict[Hashable, once[Executable]] = {}
         self.lift(small)  # finds what depends on the length, or raises
 
     def lift(self, of: "SizedVariant") -> Lifted:
@@ -111,14 +112,15 @@ class Template:
         key = (graph_key(lifted.graph), tuple(sorted(program.donated.items())))
         if key not in self._programs:
             allow("")
-            self._programs[key] = _Once(partial(_build, program, lifted.graph))
+            self._programs[key] = once(partial(_build, program, lifted.graph))
         # `Padded` has the other members of `Executable` by `__getattr__`.
         program.executable = Padded(  # type: ignore[assignment]
             self._programs[key], lifted, of.length, self.large.length
         )
         if derivative is not None and pulled is not None:
-            key, make = graph_key(pulled.graph), partial(build, pulled.graph, {}, derivative.target)
-            native = self._pullbacks.setdefault(key, _Once(make))
+            made = pulled.graph, {}, derivative.target, derivative.checkpoint
+            key, make = graph_key(pulled.graph), partial(build, *made)
+            native = self._pullbacks.setdefault(key, once(make))
             derivative.executable = Padded(  # type: ignore[assignment]
                 native, pulled, of.length, self.large.length
             )
@@ -135,20 +137,7 @@ class Template:
 
 def _build(program: Variant, graph: Graph) -> Executable:
     with time_stages() as program.times:
-        return build(graph, program.donated, program.target)
-
-
-class _Once:
-    """An executable that is built at first use."""
-
-    def __init__(self, make: Callable[[], Executable]):
-        self._make = make
-        self._made: Executable | None = None
-
-    def __call__(self) -> Executable:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+        return build(graph, program.donated, program.target, program.checkpoint)
 
 
 class SizedVariant(NamedTuple):

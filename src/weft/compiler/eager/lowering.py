@@ -66,7 +66,8 @@ def _as_one(schedule: Schedule) -> Kernel:
         assert (kernel.domain, kernel.folded) == (first.domain, first.folded), "several kernels"
         own = {k: number[i] for k, i in enumerate(step.operands)}
         for i, o in zip(step.operands, kernel.operands, strict=True):
-            assert accesses.setdefault(i, o.strides) == o.strides, "read in another order"
+            known = accesses.setdefault(i, o.strides)
+            assert known == o.strides, "read in another order"
         for k, s in enumerate(kernel.steps, len(kernel.operands)):
             own[k] = len(schedule.inputs) + len(steps)
             steps.append(renumber(s, own))

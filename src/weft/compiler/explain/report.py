@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
+from ...core.checkpointing import CheckpointStrategy
 from ...core.origin import line_of
 from ...core.record import record
 from ...graph.graph import Literal
@@ -142,6 +143,7 @@ def _facts(program: Variant, verbose: bool) -> Iterator[tuple[str, str]]:
         )
         yield "changes", count_kinds(changed) + where
     yield "memory", _memory(run)
+    yield from _checkpoints(program)
     yield from run.facts()
     if program.derivative is not None:
         yield "pull-back", f"{len(program.derivative.graph.equations)} equations, for backward()"
@@ -164,6 +166,23 @@ def _memory(run: Executable) -> str:
     parts.append(f"{_bytes(fresh)} of new results")
     parts += [f"{_bytes(constants)} of constants"] if constants else []
     return ", ".join(parts) + f"; {_bytes(run.plan.size + fresh + constants)} beside its inputs"
+
+
+def _checkpoints(program: Variant) -> Iterator[tuple[str, str]]:
+    """The strategy and its budget, the peak, and what runs again."""
+    config, again, taken = program.checkpoint, program.executable.plan.again, program.memory
+    if config is None:
+        return
+    strategy = CheckpointStrategy(config.strategy).value
+    limit = "" if config.budget is None else f" within {_bytes(config.budget)}"
+    yield "strategy", f"{strategy}{limit}: a call takes {_bytes(taken.peak)}"
+    if again is None or not again.steps:
+        yield "again", "nothing is computed again"
+    else:
+        steps = f"{again.steps} step{'s' * (again.steps > 1)}"
+        saved = f"{_bytes(taken.arena)} in place of {_bytes(taken.unconstrained)}"
+        time = f"about {100 * again.share:.0f} % more time"
+        yield "again", f"{steps} run again, for {saved} of values in between: {time}"
 
 
 def _bytes(n: int) -> str:

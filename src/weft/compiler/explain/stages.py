@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import errors
+from ...core.checkpointing import CheckpointConfig
 from ...graph.graph import Graph
 from ..memory import MemoryPlan
 from ..pipeline import stages
@@ -13,13 +14,19 @@ from .report import kernels_text
 STAGES = ("trace", "passes", "schedule", "memory", "build")
 
 
-def after_stage(graph: Graph, donated: Mapping[int, int], target: Target, stage: str) -> str:
+def after_stage(
+    graph: Graph,
+    donated: Mapping[int, int],
+    target: Target,
+    checkpoint: CheckpointConfig | None,
+    stage: str,
+) -> str:
     """The text of the value after a stage; the disk cache is not used."""
     if stage not in STAGES:
         raise errors.ArgumentError(
             f"explain: stage={stage!r}, expected {', '.join(map(repr, STAGES))}"
         )
-    for name, value in stages(graph, donated, target):
+    for name, value in stages(graph, donated, target, checkpoint):
         if name == stage:
             return _describe(stage, value)
     raise AssertionError(stage)

@@ -9,6 +9,7 @@ import numpy as np
 from ... import errors
 from ...arrays.tensor import Tensor
 from ...core import dispatch
+from ...core.checkpointing import CheckpointConfig
 from ...core.node import Leaf, Node, Severed
 from ...core.op import Jvp, Op
 from ...core.record import field, record
@@ -37,6 +38,7 @@ class Derivative:
     overwritten  the label of a saved value that the call itself overwrites, or None
     severed      the mark of the severed gradients that the results depend on
     target       the machine that it is compiled for
+    checkpoint   what is kept in memory while it runs, and what is computed again
     """
 
     results: list[int]
@@ -48,11 +50,12 @@ class Derivative:
     overwritten: str | None = None
     severed: Severed | None = None
     target: Target = field(default_factory=current_target)
+    checkpoint: CheckpointConfig | None = None
 
     @cached_property
     def executable(self) -> Executable:
         """The native code, compiled at the first backward pass."""
-        return build(self.graph, {}, self.target)
+        return build(self.graph, {}, self.target, self.checkpoint)
 
     def attach(
         self,

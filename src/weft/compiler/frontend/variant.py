@@ -11,10 +11,12 @@ from ... import errors
 from ...arrays.tensor import Tensor
 from ...core import versions
 from ...core.backends import BACKENDS
+from ...core.checkpointing import CheckpointConfig
 from ...core.node import Leaf, Node, Severed
 from ...core.record import field, record
 from ...core.value import RESULT, aval_of, wrap
 from ...graph.graph import Graph
+from ..memory import CallBytes, call_bytes
 from ..pipeline import build, current_target
 from ..target import Executable, Target
 from ..timing import time_stages
@@ -123,6 +125,7 @@ class Variant:
     same       arguments, by position, that are captured as well
     watch      the reachable state that it depends on
     target     the machine that it is compiled for
+    checkpoint  what is kept in memory while it runs, and what is computed again
     once       why it is right for its first call only; "" if it is right for others
     """
 
@@ -143,6 +146,7 @@ class Variant:
     derivative: Derivative | None = None
     once: str = ""
     target: Target = field(default_factory=current_target)
+    checkpoint: CheckpointConfig | None = None
 
     def __post_init__(self) -> None:
         placed = list(enumerate(self.places))
@@ -177,11 +181,22 @@ class Variant:
     def executable(self) -> Executable:
         """The native code, compiled at first use."""
         with time_stages() as self.times:
-            return build(self.graph, self.donated, self.target)
+            return build(self.graph, self.donated, self.target, self.checkpoint)
+
+    @property
+    def memory(self) -> CallBytes:
+        """The memory of one call."""
+        return call_bytes(self.executable.schedule, self.executable.plan)
 
     @cached_property
     def _gradients(self) -> GradientBuffers | None:
         return GradientBuffers(self.replaced, self.executable) if self.replaced else None
+
+    def set_checkpoint(self, checkpoint: CheckpointConfig | None) -> None:
+        """Choose what is kept in memory, before it is compiled; also for its pull-back."""
+        self.checkpoint = checkpoint
+        if self.derivative is not None:
+            self.derivative.checkpoint = checkpoint
 
     def begin(self, call: Call) -> None:
         """Compile, and bind the objects that the first call reads."""

@@ -25,6 +25,8 @@ MOST, MOST_NUMBERS = 96, 4096
 # With fewer lines than FEW, more than LARGE elements are not swept over twice: too few lines
 # to divide among threads.
 FEW, LARGE = 16, 1 << 15
+# The most whole arrays that a group with folds reads: all of them are kept until it runs.
+WIDE = 8
 # Columns up to this length are summed while their array is computed; longer ones would be walked
 # with strides that are too wide.
 SHORT = 64
@@ -317,7 +319,7 @@ class Grouping(Alignment):
             return False
         trial.reads = {x: rename_axes(a, pairs) for x, a in other.reads.items()} | target.reads
         trial.reads = {x: a for x, a in trial.reads.items() if self.axes_in(trial, x) is None}
-        if any(self._maker(x) in (u, w) for x in trial.reads):
+        if any(self._maker(x) in (u, w) for x in trial.reads) or self._is_wide(trial):
             return False
         same = {a: a for a in range(len(target.domain))}
         if not self._meets(trial, u, same) or not self._meets(trial, w, pairs):
@@ -325,6 +327,12 @@ class Grouping(Alignment):
         self.units[u].group = trial
         self._absorb(u, w)
         return True
+
+    def _is_wide(self, trial: Group) -> bool:
+        """Whether a group folds so many arrays that keeping all of them for it takes memory."""
+        every = set(range(len(trial.domain)))
+        whole = {self.views[x].root for x, axes in trial.reads.items() if every <= {*axes}}
+        return bool(trial.folded) and len(whole) > WIDE
 
     def _meets(self, trial: Group, u: int, pairs: dict[int, int]) -> bool:
         """Whether unit u reads the merged group's values along the axes of their computation."""

@@ -66,6 +66,11 @@ class Routine(ABC):
         """Whether its running time depends on values, and may be unbounded."""
         return False
 
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers: no schedule computes them twice."""
+        return False
+
     def describe(self) -> list[str]:
         """What it does, a title and lines about what is inside; empty: its fields say that."""
         return []

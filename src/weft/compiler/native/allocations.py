@@ -20,6 +20,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+from numpy._core.multiarray import get_handler_name
+
 from ..cache.disk import cache
 from ..emit.code import Code, LLModule, LLValue
 from ..emit.control import (
@@ -55,6 +57,7 @@ _LARGEST = 1 << 61
 # NumPy asks for huge pages from this size on, with Linux's advice MADV_HUGEPAGE.
 _HUGE, _PAGE, _ADVICE = 1 << 22, 4096, 14
 _NAME = b"mem_handler"  # that NumPy demands of a handler's capsule
+_HANDLER = b"weft_counter"  # our handlers' own name
 
 EXPORTS = ["weft_allocate", "weft_clear", "weft_resize", "weft_free", "weft_forget"]
 
@@ -222,6 +225,7 @@ def _finish(
 
     when(made.equals(nothing(code)), fail, rarely=True)
     put(size, made, 0)
+    put(record.cast("ptrtoint", "i64"), made, 2)
     invoke(code, charge, "void", [record])
     return behind(made, HEAD)
 
@@ -384,6 +388,20 @@ def origin_word(array: Any) -> int:
     return ctypes.c_int64.from_address(array.ctypes.data - HEAD + 8).value
 
 
+def records_of(array: Any) -> list[int]:
+    """The addresses of the records that the memory of an array counts in, the innermost first.
+
+    array  a NumPy array that owns its memory
+    """
+    found: list[int] = []
+    if get_handler_name(array) == _HANDLER.decode():
+        at = ctypes.c_int64.from_address(array.ctypes.data - HEAD + 16).value
+        while at:
+            found.append(at)
+            at = (ctypes.c_int64 * Record.SIZE).from_address(at)[Record.OUTER]
+    return found
+
+
 def name_of(capsule: Any) -> str:
     """The name of a handler, NumPy's or another library's."""
     return ctypes.string_at(_pointer_of(capsule, _NAME)).decode()
@@ -396,7 +414,7 @@ def make_handler(outer: Any = None) -> Any:
     if at is None:
         raise MemoryError("no memory for the counters of a memory counter")
     words = (ctypes.c_int64 * Record.SIZE).from_address(at)
-    ctypes.memmove(at, b"weft_counter", 12)
+    ctypes.memmove(at, _HANDLER, len(_HANDLER))
     ctypes.memmove(at + 127, b"\1", 1)
     ctypes.memmove(at + 8 * Record.CAPSULE, _NAME, len(_NAME))
     words[Record.CONTEXT], words[Record.LIMIT] = at, UNLIMITED

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from ctypes import Structure, addressof, c_char_p, c_int, c_void_p, py_object, pythonapi
-from functools import lru_cache
 from typing import Any
 
+from ...core.once import once
 from .driver import driver
 from .words import WordArray, words
 
@@ -22,7 +22,7 @@ class _Definition(Structure):
     ]
 
 
-@lru_cache(maxsize=None)
+@once
 def _definition(name: str) -> _Definition:
     return _Definition(b"call", driver().addresses[name], _FASTCALL, None)
 

@@ -1,10 +1,10 @@
 """The native code that all programs share: calls, signals, threads, products, guards."""
 
-from functools import lru_cache
 from time import CLOCK_MONOTONIC
 
 import llvmlite.binding as llvm
 
+from ...core.once import once
 from ..cache.disk import cache
 from ..emit.code import LLModule
 from . import layout
@@ -46,7 +46,7 @@ def module_of_driver() -> LLModule:
     return module
 
 
-@lru_cache(maxsize=1)
+@once
 def driver() -> Loaded:
     """The driver, loaded for the lifetime of the process."""
     layout.verify_layout()

@@ -1,5 +1,6 @@
 """The host machine: optimise LLVM IR for it, and load the objects."""
 
+import os
 from functools import lru_cache
 from itertools import count
 from threading import RLock
@@ -7,12 +8,23 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from ...core.once import once
 from ...core.record import field, record
 from ..emit.code import LLModule
 
 # LLVM's global context is shared by all threads.
-_LOCK = RLock()
+_lock = RLock()
 _NAMES = count()
+
+
+def _free_lock() -> None:
+    """Replace the lock in a forked child, where a thread that held it does not exist."""
+    global _lock
+    _lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_lock)
 
 
 @record
@@ -33,13 +45,13 @@ class Processor:
         return f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
 
 
-@lru_cache(maxsize=1)
+@once
 def host() -> Processor:
     """The processor that runs this program."""
     return Processor(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
-@lru_cache(maxsize=None)
+@lru_cache(maxsize=None)  # called with the lock only
 def _machine(target: Processor, level: int = 3) -> llvm.TargetMachine:
     """LLVM's code generator for a processor, at a level of optimisation."""
     llvm.initialize_native_target()
@@ -85,7 +97,7 @@ def compile_module(
 ) -> bytes:
     """Compile a module to an object file; `quickly` skips optimisation: a tenth of the time."""
     target = target or host()
-    with _LOCK:
+    with _lock:
         if quickly:
             machine = _machine(target, 0)
             return machine.emit_object(_parse(module, machine))
@@ -95,7 +107,7 @@ def compile_module(
 def assembly(module: LLModule, target: Processor | None = None) -> str:
     """A module as the processor's assembly, for reading."""
     target = target or host()
-    with _LOCK:
+    with _lock:
         return _machine(target).emit_assembly(_optimise(module, target))
 
 
@@ -136,7 +148,7 @@ class Loaded:
 
 def load(image: bytes, exports: list[str], symbols: dict[str, int]) -> Loaded:
     """Link an object file: `exports` are its functions, `symbols` the addresses that it imports."""
-    with _LOCK:
+    with _lock:
         builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
         for name in exports:
             builder.export_symbol(name)

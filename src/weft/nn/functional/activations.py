@@ -16,8 +16,7 @@ from ...ops.elementwise import expit as _expit
 from ...ops.elementwise import relu as _relu
 from ...ops.elementwise import tanh as _tanh
 from ...ops.logic import greater, less, logical_and
-from ...ops.structural import cast, reshape
-from ...ops.structural import chunk as _chunk
+from ...ops.structural import cast, reshape, split
 
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
@@ -373,7 +372,8 @@ def softmin(input: ArrayLike, dim: int = -1, dtype: DTypeLike | None = None) -> 
     >>> [round(v, 4) for v in wf.nn.functional.softmin([0.0, 1.0]).tolist()]
     [0.7311, 0.2689]
     """
-    return softmax(-as_tensor(input), dim, dtype)
+    x = _in(-as_tensor(input), dtype)
+    return reduce.softmax(x, axis_of("softmin", x, dim))
 
 
 def log_softmax(input: ArrayLike, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
@@ -447,4 +447,4 @@ def _halves(name: str, x, dim: int):
             f"{name}: axis {dim} of {x.shape} has length {x.shape[axis]}, expected an even one, to "
             "split into halves"
         )
-    return _chunk(x, 2, axis)
+    return split(x, (x.shape[axis] // 2,), axis)

@@ -104,7 +104,7 @@ def _convolve_transposed(name: str, axes: int, x, w, b, stride, padding, more, g
     dilation = each(name, "dilation", dilation, axes, 1)
     sides = each(name, "padding", padding, axes, 0)
     more = each(name, "output_padding", more, axes, 0)
-    _weights(name, x, w, axes, groups, w.shape[0])
+    _weights(name, x, w, axes, groups, w.shape[0] if w.shape else 0)
     for m, s, d in zip(more, stride, dilation, strict=True):
         if m >= max(s, d):
             raise ArgumentError(

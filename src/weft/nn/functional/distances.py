@@ -15,7 +15,7 @@ from ...ops.structural import broadcast_to, reshape, sum_
 
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
-    from ...arrays.types import ArrayLike
+    from ...arrays.types import ArrayLike, Axes
 
 
 def _length(name: str, x, p: float, axes, keepdims: bool):
@@ -26,14 +26,12 @@ def _length(name: str, x, p: float, axes, keepdims: bool):
 
 
 @computed_in(SINGLE)
-def normalize(
-    input: ArrayLike, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12
-) -> Tensor:
+def normalize(input: ArrayLike, p: float = 2.0, dim: Axes = 1, eps: float = 1e-12) -> Tensor:
     """x/max(‖x‖ₚ, eps) along an axis.
 
     input  an array
     p      the exponent of the norm
-    dim    the axis or axes of the vectors
+    dim    the axis or axes of the vectors; None: all
     eps    the least that the norm counts as
 
     >>> import weft as wf

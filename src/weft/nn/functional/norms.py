@@ -9,6 +9,7 @@ from ... import errors
 from ...arrays.arguments import as_tensor
 from ...arrays.inplace import copy_
 from ...core import dtypes
+from ...core.aval import integer_in
 from ...core.box import BOXES
 from ...core.value import GROUND, TENSORS, wrap
 from ...ops.activate import scale_shift
@@ -150,6 +151,7 @@ def group_norm(
     """
     x = as_tensor(input)
     c = _channels("group_norm", x)
+    num_groups = int(integer_in("group_norm", "num_groups", num_groups))
     if num_groups < 1 or c % num_groups:
         raise errors.ArgumentError(
             f"group_norm: {c} channels in {num_groups} groups; num_groups must divide {c}"

@@ -315,7 +315,7 @@ def rnn_relu_cell(
 def _one_step(kind: CellKind, x, state, w_ih, w_hh, b_ih, b_hh):
     x, state = as_tensor(x), tuple(as_tensor(s) for s in state)
     w_hh = as_tensor(w_hh)
-    _check_weights(kind, 0, as_tensor(w_ih), w_hh, x.shape[-1])
+    _check_weights(kind, 0, as_tensor(w_ih), w_hh, x.shape[-1] if x.shape else 0)
     b_hh = None if b_hh is None else as_tensor(b_hh)
     return kind.step(linear(x, w_ih, b_ih), state, mT(w_hh), b_hh)
 
@@ -337,7 +337,7 @@ def _run(
     weights = _group_weights(kind, params, has_biases, num_layers * directions)
     if alone:
         x, batch_first = reshape(x, (x.shape[0], 1, x.shape[1])), False
-        state = tuple(reshape(s, (s.shape[0], 1, *s.shape[1:])) for s in state)
+        state = tuple(reshape(s, (*s.shape[:1], 1, *s.shape[1:])) for s in state)
     elif batch_first:
         x = permute(x, (1, 0, 2))
     _check(kind, x, state, weights)
@@ -408,7 +408,7 @@ def _check(kind: CellKind, x, state: tuple, weights: list[tuple]) -> None:
 
 
 def _check_weights(kind: CellKind, k: int, w_ih, w_hh, width: int) -> None:
-    hidden = w_hh.shape[-1]
+    hidden = w_hh.shape[-1] if w_hh.shape else 0
     if w_ih.shape != (kind.gates * hidden, width) or w_hh.shape != (kind.gates * hidden, hidden):
         raise errors.ShapeError(
             f"{kind.name}: weights {w_ih.shape} and {w_hh.shape} of pass {k}; expected "

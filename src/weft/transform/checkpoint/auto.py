@@ -10,7 +10,7 @@ gradients are handed out, and random streams and what was written in place are p
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from math import ceil
@@ -19,32 +19,37 @@ from threading import get_ident
 from typing import Any
 from weakref import ref
 
+import numpy as np
+
 from ... import errors
 from ...arrays.random import get_state, set_state
 from ...core.backends import BACKENDS
-from ...core.checkpointing import CheckpointConfig
+from ...core.checkpointing import MIB, CheckpointConfig
 from ...core.node import Node, NodeExtra
 from ...core.types import Raw
 from ...core.value import GROUND
 from ..modes import limited
-from .strategies import LEAST, Saving
+from .strategies import LEAST, Saving, unpack
 from .values import Kept, Step, Value
 
-MIB = 1 << 20
 # Seconds of an operation and of a byte, for comparing costs: products against the rest.
 _FLOP, _BYTE = 1e-11, 4e-10
 # After this many uses of values the order in which they are dropped is made anew.
-_RANKED = 32
+_RANKED = 128
 
 
-class Limit:
-    """What Auto needs of an allocator: `weft._assemble` installs one that is native."""
+class Above:
+    """What the layers above install (`weft._assemble`).
 
-    def __init__(self, make: Callable[[], Any], is_counted: Callable[[Raw], bool]):
-        self.make, self.is_counted = make, is_counted
+    new_counter  makes a counter of the bytes that NumPy's allocator has given
+    held         the arrays that optimizers hold
+    """
+
+    new_counter: Callable[[], Any]
+    held: Callable[[], Iterable[Raw]]
 
 
-allocator: list[Limit] = []
+above: Above = Above()
 
 
 class _Saved(tuple):
@@ -58,12 +63,15 @@ class _Saved(tuple):
 
 
 class Auto(Saving):
-    """Keeps as much as a budget allows."""
+    """Keeps as much as a budget allows; with another strategy, of what that keeps."""
 
     def __init__(self, config: CheckpointConfig):
         super().__init__(config)
-        self.values.on_source = self._charge
-        self.budget = int((config.memory_budget_mb or 0) * MIB)
+        # Weakly: what it owns calls it, and a cycle would keep arrays until Python collects it.
+        me = ref(self)
+        self.values.on_source = lambda array: _call(me, Auto._charge, array)
+        self._on_pressure = lambda size: bool(_call(me, Auto._make_room, size))
+        self.budget = config.budget or 0
         self._kept: dict[int, ref[Kept]] = {}
         self._outside: dict[int, Any] = {}  # memory from before, by owner
         self._fixed = 0  # its bytes
@@ -87,15 +95,11 @@ class Auto(Saving):
             return
         if self._streams is None:
             self._streams = get_state()
-            self._count_tensors()
+            self._count_before()
         counter = self._start()
         self._depth += 1
         try:
             yield
-        except Exception as e:
-            if self._allowed > self.budget:
-                raise self.refusal() from e
-            raise
         finally:
             self._depth -= 1
             counter.stop()
@@ -109,7 +113,7 @@ class Auto(Saving):
                 return self._counters[-1]
             except errors.ArgumentError:
                 self._counters[-1].limit(None)
-        self._counters.append(allocator[0].make())
+        self._counters.append(above.new_counter())
         self._counters[-1].start()
         self._set_limit()
         return self._counters[-1]
@@ -119,61 +123,71 @@ class Auto(Saving):
         """The bytes that count now."""
         return self._fixed + sum(c.live for c in self._counters)
 
-    @property
-    def peak(self) -> int:
-        """The most bytes that counted at once, in the last block."""
-        rest = sum(c.live for c in self._counters[:-1])
-        return self._fixed + rest + (self._counters[-1].peak if self._counters else 0)
-
     def _set_limit(self) -> None:
         others = self._fixed + sum(c.live for c in self._counters[:-1])
-        self._counters[-1].limit(max(0, self._allowed - others), self._make_room)
+        self._counters[-1].limit(max(0, self._allowed - others), self._on_pressure)
 
     @contextmanager
     def around_sweep(self) -> Iterator[None]:
+        """The block of a sweep, at whose end a budget that was too small is refused."""
         with self.block():
             yield
             if self._allowed > self.budget:
                 raise self.refusal()
+            self._undo.clear()  # the step is done: nothing of it is put back any more
+            self._streams = get_state()
 
     # -- what counts -----------------------------------------------------------------------------
 
     def _charge(self, array: Raw) -> None:
         """Count memory that was there before: parameters, batches."""
         xp = BACKENDS[array.__class__]
+        if xp.array_type is not np.ndarray:
+            raise errors.DeviceError(
+                f"a budget of bytes limits NumPy's arrays, and this one is on "
+                f"{xp.device_of(array)!r}; use another strategy there, or .to('cpu')"
+            )
         owner = xp.owning(array)
-        if owner is None or id(owner) in self._outside or allocator[0].is_counted(owner):
+        if owner is None or id(owner) in self._outside:
             return
-        self._outside[id(owner)] = ref(owner, partial(self._forget, id(owner), owner.nbytes))
+        if any([c.counts(owner) for c in self._counters]):
+            return
+        self._outside[id(owner)] = ref(owner, self._forgetting(id(owner), owner.nbytes))
         self._fixed += owner.nbytes
-        if self._counters:
+        if self._depth:
             self._make_room(0)
 
-    def _forget(self, key: int, nbytes: int, _: Any) -> None:
+    def _forgetting(self, key: int, nbytes: int) -> Callable[[Any], Any]:
+        """What is called when memory from before is freed."""
+        me = ref(self)
+        return lambda _: _call(me, Auto._forget, key, nbytes)
+
+    def _forget(self, key: int, nbytes: int) -> None:
         self._outside.pop(key, None)
         self._fixed -= nbytes
 
-    def _count_tensors(self) -> None:
-        """Count the memory of all live tensors: parameters, gradients, moments, data."""
-        for x in [x for x in gc.get_objects() if x.__class__ in GROUND]:
-            raw = getattr(x, "_data", None)
-            if raw.__class__ in BACKENDS:
+    def _count_before(self) -> None:
+        """Count what is there: what optimizers hold, and all tensors."""
+        tensors = [x for x in gc.get_objects() if type(x) in GROUND]
+        found = [*above.held(), *[getattr(x, "_data", None) for x in tensors]]
+        for raw in found:  # those on other devices are not in this memory
+            if type(raw) in BACKENDS and BACKENDS[type(raw)].array_type is np.ndarray:
                 self._charge(raw)
 
     def save(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
         super().save(node, y, raws, static)
         if node.extra is None or node.extra.unpack is None:
             node.extra = node.extra or NodeExtra()
-            node.extra.unpack = self.unpack  # a sweep finds the budget by it
+            node.extra.unpack = unpack
         bridges = []
         for raw in raws:
             value = self.values.of(raw)
             if value.__class__ is Value and value.step is not None and value.nbytes >= LEAST:
                 kept = value.kept()
                 if kept is None:
-                    kept = Kept(value, raw)
+                    kept = Kept(value, raw, self)
                     value.kept = ref(kept)
-                    self.drops(value)
+                    self._watch(kept)
                 bridges.append(kept)
         if bridges:
             node.saved = _Saved(node.saved or ())
@@ -182,8 +196,11 @@ class Auto(Saving):
     def drops(self, value: Value) -> bool:
         kept = value.kept()
         assert kept is not None
+        self._watch(kept)
+        return super().drops(value)
+
+    def _watch(self, kept: Kept) -> None:
         self._kept[id(kept)] = ref(kept, partial(self._kept.pop, id(kept)))
-        return False
 
     def before_write(self, x: Any) -> None:
         """Copy what is overwritten in place, so that a refused step can put it back."""
@@ -228,7 +245,7 @@ class Auto(Saving):
     def _rank(self) -> list[list[ref[Kept]]]:
         """What is kept, by piece of memory, the cheapest to lose last."""
         groups: dict[int, list[Kept]] = {}
-        for weak in self._kept.values():
+        for weak in list(self._kept.values()):  # the garbage collector may take some away
             kept = weak()
             if kept is not None and kept.array is not None:
                 base = kept.array.base
@@ -237,14 +254,14 @@ class Auto(Saving):
         clock = self.values.clock
         scored = []
         for n, group in enumerate(groups.values()):
-            cost = sum([self._cost(k.value.step, costs) for k in group])
+            cost = sum([self._seconds_again(k.value.step, costs) for k in group])
             nbytes = max([k.value.nbytes for k in group])
             stale = clock - max([k.value.touched for k in group]) + 1
             scored.append((cost / (nbytes * stale), -n, [ref(k) for k in group]))
         scored.sort(reverse=True)
         return [group for _, _, group in scored]
 
-    def _cost(self, step: Any, costs: dict[Step, float]) -> float:
+    def _seconds_again(self, step: Any, costs: dict[Step, float]) -> float:
         """The seconds to compute a step's values again, with what is missing for it."""
         waiting = [step]
         while waiting:
@@ -272,12 +289,20 @@ class Auto(Saving):
         self._undo.clear()
         set_state(self._streams)
         least = ceil(self._allowed / MIB * 100) / 100
-        return errors.BudgetExceeded(
+        failure = errors.BudgetExceeded(
             f"a budget of {self.budget / MIB:g} MiB is too small: {self._fixed / MIB:.4g} MiB are "
             f"taken by what was there before (parameters, data), and the step needs "
             f"{(self._allowed - self._fixed) / MIB:.4g} MiB beside that at its worst moment, with "
             f"everything dropped that can be computed again; memory_budget_mb={least:g} works"
         )
+        failure.smallest = self._allowed
+        return failure
+
+
+def _call(me: ref[Auto], method: Callable[..., Any], *args: Any) -> Any:
+    """Call a method of an object that is still there."""
+    auto = me()
+    return None if auto is None else method(auto, *args)
 
 
 def _frees(group: list[Kept]) -> bool:
@@ -301,7 +326,7 @@ def _holders(x: Any) -> int:
 
 def _alone() -> int:
     """What `_holders` says of an array that only a Kept holds, asked as `_frees` asks."""
-    kept = Kept(None, object())  # type: ignore[arg-type]
+    kept = Kept(None, object(), None)  # type: ignore[arg-type]
     array = kept.array
     return _holders(array)
 

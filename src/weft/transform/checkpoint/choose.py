@@ -10,11 +10,23 @@ from ...core.settings import current, override_settings
 from .auto import Auto
 from .strategies import Block, Full, Saving, Selective
 
-SAVING: dict[Any, type[Saving]] = {
-    CheckpointStrategy.Selective: Selective,
-    CheckpointStrategy.Block: Block,
-    CheckpointStrategy.Full: Full,
-    CheckpointStrategy.Auto: Auto,
+
+class _LimitedSelective(Auto, Selective): ...
+
+
+class _LimitedBlock(Auto, Block): ...
+
+
+class _LimitedFull(Auto, Full): ...
+
+
+# What saves under a strategy without and with a budget.
+_SAVING: dict[Any, tuple[type[Saving], type[Saving]]] = {
+    CheckpointStrategy.None_: (Saving, Auto),
+    CheckpointStrategy.Selective: (Selective, _LimitedSelective),
+    CheckpointStrategy.Block: (Block, _LimitedBlock),
+    CheckpointStrategy.Full: (Full, _LimitedFull),
+    CheckpointStrategy.Auto: (Auto, Auto),
 }
 
 
@@ -29,9 +41,9 @@ def check_config(what: str, config: Any) -> Any:
 
 def saving_for(config: CheckpointConfig | None) -> Saving | None:
     """What saves under a config, for one program; None if everything is kept."""
-    if config is None or config.strategy is CheckpointStrategy.None_:
+    if config is None or (config.strategy is CheckpointStrategy.None_ and config.budget is None):
         return None
-    return SAVING[config.strategy](config)
+    return _SAVING[config.strategy][config.budget is not None](config)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from ...core.recording import Packed
 from ...core.settings import current, override_settings
 from ...core.value import TENSORS, wrap
 from ..modes import trees
+from .digests import digest
 from .lineage import nodes_behind, nodes_in, on_nodes, saving_nodes, values_in
 
 P = ParamSpec("P")
@@ -46,6 +47,8 @@ def checkpoint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     alone, the result is the checkpointed function, so `@wf.checkpoint` decorates.
 
     f must do the same both times; that something it needs was overwritten in place is noticed.
+    Other numbers (of a global counter, of NumPy's random generator) are noticed only under a
+    `CheckpointConfig(verify=True)`; without it they give wrong gradients.
     It returns tensors, alone or in containers and dataclasses. What it captures in a closure
     stays alive like its arguments, but an outer checkpoint cannot free it.
 
@@ -123,11 +126,12 @@ class _RepeatedDraws:
 class _SavedPlace:
     """The place of a value that a call saved: empty until the call is replayed."""
 
-    __slots__ = ("call", "filled", "nodes", "value")
+    __slots__ = ("call", "digest", "filled", "nodes", "value")
 
     def __init__(self, call: "_CheckpointedCall", value):
         self.call, self.nodes = call, tuple(nodes_in(value))
         self.value, self.filled = None, 0
+        self.digest = digest(ground(value)) if call.verifies else None
 
     def fill(self, value) -> None:
         self.value, self.filled = value, next(ids)
@@ -210,6 +214,12 @@ class _CheckpointedCall:
     def line(self) -> str:
         return line_of(*self._origin)
 
+    @property
+    def verifies(self) -> bool:
+        """Whether what is computed again is compared with what it was."""
+        saving = self._settings.saving
+        return saving is not None and saving.config.verify
+
     def first(self, args: tuple, kwargs: dict):
         """The first run of the call."""
         with override_settings(
@@ -282,6 +292,9 @@ class _CheckpointedCall:
             node = weak()
             if node is not None and node.saved is not None:
                 for place, value in zip(values_in(node.saved), values_in(again.saved), strict=True):
+                    expected = place.handle.digest
+                    if expected is not None and digest(ground(value)) != expected:
+                        raise self.differs(f"got other numbers in {again.name} (at {again.line})")
                     place.handle.fill(value)
         for weak, again in zip(self._inner, inner, strict=True):
             call = weak()

@@ -1,5 +1,6 @@
 """Checkpoint strategies in eager mode: which saved values are kept, and which computed again."""
 
+from collections import deque
 from collections.abc import Container
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
@@ -17,6 +18,11 @@ from .values import Kept, Step, Value, Values, flat, is_filled, is_repeatable
 
 # Saved values of fewer bytes are kept: a value's own records take about as much.
 LEAST = 1024
+
+
+def unpack(kept: Kept) -> Any:
+    """A saved value as a tensor, computed again if it is not there."""
+    return wrap(kept.owner.recall(kept))
 
 
 class Saving:
@@ -51,7 +57,7 @@ class Saving:
         if saved is not node.saved:
             node.saved = saved
             node.extra = node.extra or NodeExtra()
-            node.extra.unpack = self.unpack
+            node.extra.unpack = unpack
 
     def _note_kept(self, step: Step, node: Node, outs: tuple) -> None:
         """The step of what the row's rule keeps, where that is neither a result nor an argument."""
@@ -72,22 +78,26 @@ class Saving:
             return saved
         kept = value.kept()
         if kept is None:
-            kept = Kept(value, saved)
+            kept = Kept(value, saved, self)
             value.kept = ref(kept)
             if self.drops(value) and self.values.firm(value):
                 kept.array = None
         return Packed(kept)
 
-    def unpack(self, kept: Kept) -> Any:
-        """A saved value as a tensor, computed again if it is not there."""
+    def recall(self, kept: Kept) -> Any:
+        """The array of a saved value."""
         array = kept.array
         self._leave_anchors(kept.value.step)
         if array is None:
             array = kept.value.array
             if array is None:
                 array = self.values.compute(kept.value, self)
-            kept.array = array
-        return wrap(array)
+            self.recalled(kept, array)
+        return array
+
+    def recalled(self, kept: Kept, array: Any) -> None:
+        """Keep an array that was computed again, for other nodes that save it."""
+        kept.array = array
 
     def block(self) -> AbstractContextManager[Any]:
         """The block in which a program is recorded."""
@@ -98,7 +108,7 @@ class Saving:
 
     def drops(self, value: Value) -> bool:
         """Whether a value that a node saves now is computed again later."""
-        raise NotImplementedError
+        return False
 
     fills = True
 
@@ -128,9 +138,9 @@ class Selective(Saving):
 
     def drops(self, value: Value) -> bool:
         elements = max(1, prod(value.array.shape))
-        return self._cost(value.step) < self.config.min_compute_cost * elements
+        return self._flops_again(value.step) < self.config.min_compute_cost * elements
 
-    def _cost(self, step: Any) -> int:
+    def _flops_again(self, step: Any) -> int:
         """The operations that compute a step's values from sources and from what is kept."""
         waiting = [step]
         while waiting:
@@ -176,8 +186,16 @@ class Full(Saving):
 
     fills = False
 
+    def __init__(self, config: CheckpointConfig):
+        super().__init__(config)
+        self._recent: deque[Any] = deque(maxlen=4)
+
     def drops(self, value: Value) -> bool:
         return True
+
+    def recalled(self, kept: Kept, array: Any) -> None:
+        # Other nodes that save it come soon, if at all; a graph may be swept again.
+        self._recent.append(array)
 
     def pauses(self, steps: int) -> Container[int]:
         found, start = set(), 0

@@ -8,11 +8,8 @@ is filled by running steps again, kernels on arrays: never the user's code. Valu
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
-from hashlib import blake2b
 from typing import Any, Protocol
 from weakref import ref
-
-import numpy as np
 
 from ... import errors
 from ...core import versions
@@ -21,6 +18,7 @@ from ...core.node import ids
 from ...core.op import TABLE, Op
 from ...core.origin import Origin, line_of
 from ...core.types import Raw, Static
+from .digests import digest
 
 
 class Step:
@@ -68,12 +66,12 @@ class Step:
         if self.keeps:
             count = op.outputs
             y = arrays[0] if count == 1 else tuple(arrays[:count])
-            kept = op.rule.keep(y, *arrays[count:], *self.static)  # type: ignore[union-attr]
+            kept = op.rule.keep(y, *arrays[count:], *self.static)  # type: ignore[union-attr,misc]
             return list(flat(kept))
-        cls = next(a.__class__ for a in arrays if a is not None and a.__class__ in BACKENDS)
-        z = op.call(KERNELS[op][BACKENDS[cls].array_type], arrays, self.static)
+        xp = next(BACKENDS[a.__class__] for a in arrays if a.__class__ in BACKENDS)
+        z = op.call(KERNELS[op][xp.array_type], arrays, self.static)
         zs = [z] if op.outputs == 1 else z
-        return [r if r.__class__ is cls else BACKENDS[cls].whole(r) for r in zs]
+        return [r if r.__class__ is xp.array_type else xp.whole(r) for r in zs]
 
 
 class Value:
@@ -91,7 +89,6 @@ class Value:
         "__weakref__",
         "digest",
         "firm",
-        "index",
         "kept",
         "nbytes",
         "step",
@@ -100,8 +97,8 @@ class Value:
         "weak",
     )
 
-    def __init__(self, step: Step | None, index: int, nbytes: int):
-        self.step, self.index, self.nbytes = step, index, nbytes
+    def __init__(self, step: Step | None, nbytes: int):
+        self.step, self.nbytes = step, nbytes
         self.weak: Callable[[], Any] = _nothing
         self.strong: Any = None
         self.kept: Callable[[], Kept | None] = _nothing
@@ -120,12 +117,15 @@ def _nothing() -> None:
 
 
 class Kept:
-    """What nodes save: a value, with its array or without."""
+    """What nodes save: a value, with its array or without.
 
-    __slots__ = ("__weakref__", "array", "value")
+    owner  what computes it again; it lives as long as something is kept
+    """
 
-    def __init__(self, value: Value, array: Any):
-        self.value, self.array = value, array
+    __slots__ = ("__weakref__", "array", "owner", "value")
+
+    def __init__(self, value: Value, array: Any, owner: Any):
+        self.value, self.array, self.owner = value, array, owner
 
     @property
     def _data(self) -> Any:
@@ -145,12 +145,6 @@ def flat(saved: Any) -> Iterator[Any]:
 def is_repeatable(op: Op) -> bool:
     """Whether an operation can be run again: the table's rows can, the user's own cannot."""
     return not (op.foreign or op.several) and TABLE.get(op.name) is op
-
-
-def digest(array: Raw) -> bytes:
-    """A digest of an array's bytes."""
-    xp = BACKENDS[array.__class__]
-    return blake2b(np.ascontiguousarray(xp.to_numpy(array)).tobytes(), digest_size=16).digest()
 
 
 class Policy(Protocol):
@@ -185,8 +179,8 @@ class Values:
             return array
         self.clock += 1
         value = self._by_array.get(id(array))
-        if value is None or value.weak() is not array:
-            value = Value(None, 0, BACKENDS[array.__class__].nbytes(array))
+        if value is None or value.weak() is not array or _is_rewritten(value, array):
+            value = Value(None, BACKENDS[array.__class__].nbytes(array))
             if self.on_source is not None:
                 self.on_source(array)
             if array.__class__.__weakrefoffset__:
@@ -196,6 +190,9 @@ class Values:
         value.touched = self.clock
         return value
 
+    def __del__(self) -> None:
+        self._by_array.clear()  # the arrays' weak references hold it, and so all values
+
     def bind(self, value: Value, array: Any) -> None:
         """Make an array that of a value."""
         value.weak = ref(array, partial(self._by_array.pop, id(array)))
@@ -204,7 +201,7 @@ class Values:
     def made(self, step: Step, arrays: Iterable[Any]) -> None:
         """Note that a step made these arrays; one that is an argument itself is not made."""
         outputs: list[Callable[[], Value | None]] = []
-        for k, array in enumerate(arrays):
+        for array in arrays:
             if not getattr(array.__class__, "__weakrefoffset__", 0):  # None, a number
                 outputs.append(_nothing)
                 continue
@@ -212,7 +209,7 @@ class Values:
             if known is not None and known.weak() is array:
                 outputs.append(ref(known))
                 continue
-            value = Value(step, k, BACKENDS[array.__class__].nbytes(array))
+            value = Value(step, BACKENDS[array.__class__].nbytes(array))
             self.clock += 1
             value.touched = self.clock
             self.bind(value, array)
@@ -326,6 +323,15 @@ def is_filled(value: Value) -> bool:
     """Whether a node keeps a value's array."""
     kept = value.kept()
     return kept is not None and kept.array is not None
+
+
+def _is_rewritten(value: Value, array: Any) -> bool:
+    """Whether an array was written to after its step made it."""
+    step = value.step
+    if step is None or versions.latest >= step.id:
+        return False
+    when = versions.last_write(array)
+    return when is not None and when < step.id
 
 
 def _is_overwritten(value: Value, step: Step) -> bool:

@@ -5,7 +5,6 @@ from typing import Any
 
 from ...arrays import namespace
 from ...arrays.make import asarray
-from ...arrays.tensor import Tensor
 from ...core.box import Level, LooseLevel, innermost
 from ...core.settings import current, override_settings
 from ...core.value import wrap
@@ -38,7 +37,7 @@ class ForwardADContext:
             self._tags[around] = LooseLevel(None)
         return self._tags[around]
 
-    def dual(self, value: Any, tangent: Any) -> Tensor:
+    def dual(self, value: Any, tangent: Any) -> Any:
         """A dual tensor on this context's level.
 
         value    the value

@@ -6,7 +6,7 @@ from ... import errors
 from ...arrays.tensor import Tensor
 from ...core.box import NAMESPACE, NUMBERS, Box, Level
 from ...core.call import caller
-from ...core.explain import infer
+from ...core.explain import infer, unknown_shape
 from ...core.op import Op
 from ...core.types import Array, Raw, Static
 from ...core.value import TENSORS, install_level
@@ -48,8 +48,8 @@ class Batch(Box):
         if any(mapped):
             if op.batch is None:
                 raise errors.BatchingError(
-                    f"{op.name}: the shape of the result depends on the values, so the elements "
-                    "of a batch cannot be done together; use wf.where, or a Python loop"
+                    f"{unknown_shape(op)}, so the elements of a batch cannot be done together; "
+                    "use wf.where, or a Python loop"
                 )
             if not size:
                 infer(op, operands, static)  # a kernel on an empty batch finds no fault

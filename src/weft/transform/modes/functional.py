@@ -281,11 +281,7 @@ def jvp(
     >>> y.item(), dy.item()
     (8.0, 12.0)
     """
-    if not isinstance(primals, list | tuple) or not isinstance(tangents, list | tuple):
-        raise errors.ArgumentError(
-            "jvp: primals and tangents are tuples with one entry for each argument: "
-            "wf.jvp(f, (x,), (v,))"
-        )
+    _check_tuples("jvp", primals, tangents)
     values, rebuild = trees.differentiable_arguments("jvp", tuple(primals))
     directions, _ = trees.tensors("jvp", tuple(tangents))
     if len(values) != len(directions):
@@ -303,6 +299,19 @@ def jvp(
         with override_settings(levels=(*current.get().levels, Level(Dual, tag))):
             out = f(*rebuild(duals))
         return _unpack_duals(out, tag, has_aux)
+
+
+def _check_tuples(name: str, primals: Any, tangents: Any) -> None:
+    if not isinstance(primals, list | tuple) or not isinstance(tangents, list | tuple):
+        raise errors.ArgumentError(
+            f"{name}: primals and tangents are tuples with one entry for each argument: "
+            f"wf.{name}(f, (x,), (v,))"
+        )
+    if len(primals) != len(tangents):
+        raise errors.ArgumentError(
+            f"{name}: {len(tangents)} tangents for {len(primals)} arguments; give "
+            "wf.zeros_like(x) for one that does not move"
+        )
 
 
 def _unpack_duals(out, tag: float, has_aux: bool):
@@ -328,6 +337,7 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     >>> wf.hvp(lambda x: (x**3).sum(), (x,), (v,)).tolist()
     [6.0, 0.0]
     """
+    _check_tuples("hvp", primals, tangents)
     every = tuple(range(len(primals)))
     gradient = grad(f, every if len(every) > 1 else 0)
     return jvp(gradient, primals, tangents)[1]

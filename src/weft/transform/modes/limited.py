@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from ...core.node import Node
+from ...core.recording import Packed
 
 
 class Limit(Protocol):
@@ -35,7 +36,17 @@ def _limits_behind(starts: Iterable[Any]) -> list[Limit]:
         if node.__class__ is Node and node not in seen:
             seen.add(node)
             stack += [p for p in node.parents or () if p is not None]
-            saving = getattr(node.extra and node.extra.unpack, "__self__", None)
-            if saving is not None and saving in alive:
-                found[saving] = None
+            for limit in _owners(node.saved or ()):
+                found[limit] = None
     return list(found)
+
+
+def _owners(saved: tuple[Any, ...]) -> Iterator[Any]:
+    """The limits that a node's saved values were recorded under."""
+    for v in (*saved, *getattr(saved, "bridges", ())):
+        if v.__class__ is tuple:
+            yield from _owners(v)
+            continue
+        owner = getattr(v.handle if v.__class__ is Packed else v, "owner", None)
+        if owner is not None and owner in alive:
+            yield owner

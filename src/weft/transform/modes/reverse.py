@@ -269,7 +269,7 @@ def _narrow(c, p):
 
 def _patch_slice(node: Node, have, c: Patch, owned: set):
     """`have` with a slice's cotangent added, in memory that the sweep may write to."""
-    if have.__class__ in HIGHER:
+    if have.__class__ in HIGHER or not node.shape:  # NumPy's scalars cannot be written to
         return have + c.whole(node.shape)
     if node not in owned:
         owned.add(node)

@@ -15,6 +15,7 @@ from ...core.settings import current, exactly, override_settings
 from ...core.value import TENSORS, wrap
 from ..checkpoint.choose import check_config, checkpointing
 from ..jacobian.scheduling import SchedulerConfig
+from ..modes import limited
 from ..modes.backward import seed_for, visit
 from ..modes.paths import nodes_reaching, not_recorded_error
 from ..modes.reverse import sweep
@@ -149,19 +150,19 @@ class GradientTape:
 
     def __enter__(self) -> "GradientTape":
         self._determined = self._repeatably()
-        self._determined.__enter__()
-        around = current.get()
         amp = self._amp
-        cast = amp.autocast if amp is not None and amp.enabled else around.autocast
-        self._block = ExitStack()
-        self._block.enter_context(override_settings(tapes=(*around.tapes, self), autocast=cast))
-        self._block.enter_context(checkpointing(self._checkpoint))
+        with ExitStack() as block:  # left at once if one of them refuses
+            block.enter_context(self._determined)
+            around = current.get()
+            cast = amp.autocast if amp is not None and amp.enabled else around.autocast
+            block.enter_context(override_settings(tapes=(*around.tapes, self), autocast=cast))
+            block.enter_context(checkpointing(self._checkpoint))
+            self._block = block.pop_all()
         return self
 
     def __exit__(self, *exc: Any) -> None:
         block, self._block = self._block, None
         block.__exit__(*exc)
-        self._determined.__exit__(*exc)
         self._unwatch()
 
     def __del__(self) -> None:
@@ -341,6 +342,12 @@ class GradientTape:
         wanted = {n for n in goals if n is not None}
         _refuse_severed(targets, wanted)
         nodes = [self._target_node(t) for t in targets]
+        # Seeds and copies of gradients count in a budget, too.
+        with limited.around_sweep(nodes) if limited.alive else nullcontext():
+            return self._sweep(targets, sources, nodes, goals, output_gradients, scale)
+
+    def _sweep(self, targets, sources, nodes, goals, output_gradients, scale: float):
+        wanted = {n for n in goals if n is not None}
         seeds = _seeds(targets, nodes, output_gradients, scale)
         _refuse_from_below(targets, wanted)
         if not seeds or not wanted:

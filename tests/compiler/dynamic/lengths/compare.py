@@ -23,7 +23,7 @@ class Interpreted:
     copies: ClassVar[dict] = {}
     library = fresh = ()
 
-    def __init__(self, graph, donated, target):
+    def __init__(self, graph, donated, target, checkpoint=None):
         self.graph, self.donated = graph, donated
 
     def run(self, values, room=None, ending=None):

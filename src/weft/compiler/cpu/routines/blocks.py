@@ -129,6 +129,11 @@ class Block:
         return any(isinstance(c.work, NativeRoutine) and c.work.endless for c in self.calls)
 
     @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers."""
+        return any(isinstance(c.work, NativeRoutine) and c.work.draws for c in self.calls)
+
+    @property
     def multiplies(self) -> bool:
         """Whether it contains a call of BLAS."""
         return any(

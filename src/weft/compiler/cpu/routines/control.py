@@ -68,6 +68,10 @@ class ControlRoutine(NativeRoutine):
     def count(self) -> int:
         return 1
 
+    @property
+    def draws(self) -> bool:
+        return any(isinstance(x, Block) and x.draws for x in vars(self).values())
+
     def look(self, b: RoutineBody, cost: float) -> None:
         """Poll for signals between the steps of a long loop, each of which takes `cost`."""
         if b.fuel is not None and (self.endless or self.cost >= _LONG):

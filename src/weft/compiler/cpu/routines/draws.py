@@ -36,6 +36,10 @@ class Draw(NativeRoutine):
     size: int
 
     @property
+    def draws(self) -> bool:
+        return True
+
+    @property
     def operands(self) -> tuple[RoutineArray, ...]:
         return (array(np.dtype(np.uint64), (self.streams, 3)),)
 

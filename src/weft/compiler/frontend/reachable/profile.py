@@ -5,9 +5,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import c_int64, c_void_p, py_object, pythonapi
-from functools import lru_cache
 from types import BuiltinFunctionType
 
+from ....core.once import once
 from ...native.driver import driver
 from ...native.layout import UnknownLayout
 from ...native.profile import ROOM, Profile
@@ -49,7 +49,7 @@ class Calls:
                 _set(function, before)
 
 
-@lru_cache(maxsize=1)
+@once
 def _place() -> int:
     """The offset (bytes) of the profile function's address in a thread's state.
 

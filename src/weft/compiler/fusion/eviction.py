@@ -1,0 +1,257 @@
+"""Eviction: which buffers are dropped and computed again so that a schedule fits into some bytes.
+
+The schedule is walked step by step, and all later uses are known. Where the buffers that are
+there would pass the limit, those are dropped first that are cheap to compute again for their size
+and for the time until they are needed: the score is cost / (bytes · distance), as in Dynamic Tensor
+Rematerialization (Kirisame et al. 2021), and the cost includes the dropped buffers that have to be
+computed again before. A buffer that no later step reads is kept as long as there is room: others
+may be computed from it again.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from math import inf
+
+from ...core.record import record
+from .recompute import NEVER, Recipes
+from .repeat import Rerun
+
+# The most units that are run again for one buffer, and the most time for all of them, as a multiple
+# of that of the schedule.
+CHAIN, AGAIN = 128, 3.0
+
+
+@record
+class Eviction:
+    """An order of steps and units that run again.
+
+    cost  of the units that run again, in nanoseconds
+    peak  the bytes of the buffers that are there at once, without regard to their places
+    """
+
+    order: list[int | Rerun]
+    cost: float
+    peak: int
+
+
+def evict(
+    recipes: Recipes, limit: float, at: int = NEVER, keep: frozenset[int] = frozenset()
+) -> Eviction | None:
+    """Run a schedule in as few bytes as the limit, or as few as can be; None if it takes forever.
+
+    keep  the buffers that are kept across position `at`; all others are dropped before it
+    """
+    return _Walk(recipes, limit, at, keep).run()
+
+
+class _Walk:
+    """What is there while a schedule is walked.
+
+    now     the position of the next step
+    here    the buffers that are there
+    used    their bytes
+    wanted  when a buffer that is not there is needed again
+    pinned  how many steps that are about to run need a buffer
+    """
+
+    def __init__(self, recipes: Recipes, limit: float, at: int, keep: frozenset[int]):
+        self.recipes, self.limit, self.at, self.keep = recipes, limit, at, keep
+        self.now, self.used, self.peak, self.cost = 0, 0, 0, 0.0
+        self.here: set[int] = set()
+        self.wanted: dict[int, float] = {}
+        self.pinned: dict[int, int] = {}
+        self.order: list[int | Rerun] = []
+        self.heap: list[tuple[float, int]] = []
+        self.changed: dict[int, None] = {}  # buffers whose scores are to be computed again
+        self.queued: dict[int, float] = {}  # the score under which a buffer is in the heap
+
+    def run(self) -> Eviction | None:
+        recipes = self.recipes
+        for k in range(len(recipes.reads)):
+            reads, makes = recipes.reads[k], recipes.makes[k]
+            self._pin(reads)
+            for i in reads:
+                if i not in self.here:
+                    self._compute(i)
+            if self.cost > AGAIN * recipes.cost:
+                return None
+            self._take(sum([recipes.sizes[i] for i in makes]))
+            self.here.update(makes)
+            self.order.append(k)
+            self.now = k + 1
+            self._unpin(reads)
+            for i in recipes.ends[k]:
+                self._settle(i)
+        return Eviction(self.order, self.cost, self.peak)
+
+    # -- when buffers are needed ---------------------------------------------------------------
+
+    def _next_use(self, i: int) -> float:
+        uses = self.recipes.uses[i]
+        n = bisect_left(uses, self.now)
+        return uses[n] if n < len(uses) else inf
+
+    def _need(self, i: int) -> float:
+        """The position at which a buffer is read next, by a step or by a unit that runs again."""
+        if i not in self.here:
+            return self.wanted.get(i, inf)
+        need = self._next_use(i)
+        for c in self.recipes.children[i]:
+            if c not in self.here:
+                need = min(need, self.wanted.get(c, inf))
+        return need
+
+    def _chain(self, i: int, when: float, most: float = CHAIN) -> set[int] | None:
+        """The units to run again for a buffer; None if they cannot all run at that position."""
+        units, unit_of = self.recipes.units, self.recipes.unit_of
+        found: set[int] = set()
+        todo = [unit_of[i]]
+        while todo:
+            n = todo.pop()
+            if n in found:
+                continue
+            if units[n].expires < when or len(found) >= most:
+                return None
+            found.add(n)
+            todo += [unit_of[j] for j in units[n].reads if j not in self.here]
+        return found
+
+    def _score(self, i: int) -> float:
+        """What dropping a buffer costs for each byte and step; infinite if it must stay."""
+        recipes, need, size = self.recipes, self._need(i), self.recipes.sizes[i]
+        dead = need == inf
+        if not size:
+            return inf
+        if dead:  # only what is computed from it may still be dropped
+            needs = {c: self._need(c) for c in recipes.children[i] if c in self.here}
+            need = min(needs.values(), default=inf)
+            if sum([recipes.sizes[c] for c, t in needs.items() if t < inf]) <= size:
+                return 0.0
+        units = self._chain(i, need)
+        own = recipes.units[recipes.unit_of[i]]
+        distance = max(need - self.now, 1)
+        if units is None:
+            return 4 * own.cost / (size * distance) if dead else inf
+        cost = sum([recipes.units[n].cost for n in units])
+        shared = [self.wanted.get(j, inf) for j in own.writes if j != i and j not in self.here]
+        apart = min([abs(t - need) for t in shared], default=inf)
+        return (cost - own.cost * max(1 - apart / distance, 0)) / (size * distance)
+
+    # -- what is there -------------------------------------------------------------------------
+
+    def _pin(self, buffers: Iterable[int]) -> None:
+        for i in buffers:
+            self.pinned[i] = self.pinned.get(i, 0) + 1
+
+    def _unpin(self, buffers: Iterable[int]) -> None:
+        for i in buffers:
+            self.pinned[i] -= 1
+            self._settle(i)
+
+    def _settle(self, i: int) -> None:
+        """Free a buffer that nothing can need; queue one that may be dropped from now on."""
+        if self.pinned.get(i) or self.recipes.settled[i] >= self.now or i not in self.here:
+            return
+        if not self._useful(i):
+            self.here.remove(i)
+            self.used -= self.recipes.sizes[i]
+            return
+        if self.now <= self.at and i not in self.keep and self._next_use(i) > self.at:
+            if self._chain(i, self._need(i)) is not None:
+                self._drop(i)
+                return
+        self.changed[i] = None
+
+    def _queue(self, i: int, score: float) -> None:
+        if score < inf:
+            self.queued[i] = score
+            heappush(self.heap, (score, i))
+
+    def _useful(self, i: int) -> bool:
+        if self._need(i) < inf:
+            return True
+        if self.at >= 0:
+            return self.now <= self.at and i in self.keep
+        return any([self._need(c) < inf for c in self.recipes.children[i]])
+
+    def _take(self, nbytes: int) -> None:
+        """Make room for new buffers, as far as possible."""
+        while self.used + nbytes > self.limit:
+            i = self._cheapest()
+            if i is None:
+                break
+            self._drop(i)
+        self.used += nbytes
+        self.peak = max(self.peak, self.used)
+
+    def _cheapest(self) -> int | None:
+        """The buffer with the least score; scores in the heap are lower bounds, mostly."""
+        aside, found = [], None
+        for i in self.changed:
+            if i in self.here:
+                self._queue(i, self._score(i))
+        self.changed.clear()
+        while self.heap:
+            score, i = heappop(self.heap)
+            if i not in self.here or self.queued.get(i) != score:
+                continue
+            if self.pinned.get(i):
+                aside.append((score, i))
+                continue
+            current = self._score(i)
+            if self.heap and current > self.heap[0][0]:
+                self._queue(i, current)
+                continue
+            if current < inf:
+                found = i
+                break
+        for entry in aside:
+            heappush(self.heap, entry)
+        return found
+
+    def _drop(self, i: int) -> None:
+        recipes, need = self.recipes, self._need(i)
+        self.here.remove(i)
+        self.used -= recipes.sizes[i]
+        self.wanted[i] = inf
+        todo = [i] if need < inf else []
+        while todo:  # whatever is not there and needed for it
+            j = todo.pop()
+            if self.wanted.get(j, inf) > need:
+                self.wanted[j] = need
+                reads = recipes.units[recipes.unit_of[j]].reads
+                todo += [s for s in reads if s not in self.here]
+        for j in recipes.units[recipes.unit_of[i]].writes:  # cheaper now, if needed together
+            if j in self.here:
+                self._settle(j)
+
+    def _compute(self, i: int) -> None:
+        """Run the units again that a buffer needs."""
+        recipes = self.recipes
+        chain = self._chain(i, self.now, inf)
+        assert chain is not None, "dropped, and cannot be computed again"
+        for n in chain:
+            self._pin(recipes.units[n].reads)
+        for n in sorted(chain):
+            unit = recipes.units[n]
+            taken = recipes.nbytes(unit)
+            self._take(taken)
+            self.cost += unit.cost
+            keeps = [j for j in unit.writes if self._is_missing(j)]
+            self.here.update(keeps)
+            self.used -= taken - sum([recipes.sizes[j] for j in keeps])
+            self.order.append(Rerun(n, frozenset(keeps)))
+            for j in keeps:
+                self.wanted.pop(j, None)
+            self._unpin(unit.reads)
+            for j in keeps:
+                self._settle(j)
+                for c in recipes.children[j]:  # cheaper to compute now
+                    self._settle(c)
+
+    def _is_missing(self, i: int) -> bool:
+        """Whether a buffer is not there, and needed now or later."""
+        if i not in self.recipes.sizes or i in self.here:
+            return False
+        return bool(self.pinned.get(i)) or self.wanted.get(i, inf) < inf

@@ -1,0 +1,186 @@
+"""Schedules whose steps run again beside those without: the same bits, in the bytes of a budget."""
+
+import os
+
+import numpy as np
+import pytest
+
+from weft import errors
+from weft.compiler.fusion import recompute
+from weft.compiler.fusion.budget import apply_checkpoints
+from weft.compiler.fusion.eviction import evict
+from weft.compiler.fusion.recompute import NEVER, Recipes
+from weft.compiler.fusion.repeat import repeat
+from weft.compiler.ir.schedule import Schedule
+from weft.compiler.ir.verify import verify
+from weft.compiler.memory import call_bytes, plan
+from weft.compiler.pipeline import current_target
+from weft.core.checkpointing import MIB, CheckpointConfig
+
+from ..passes.graphs import traced
+from ..programs import Program
+from ..schedules import Machine, compiled
+from .test_fuse import perceptron, transformer
+from .test_random_graphs import SHAPES, descent, given, program
+
+GRAPHS = 4000 if os.environ.get("WEFT_SOAK") else 60
+
+
+def random_schedule(seed: int) -> tuple[Schedule, list[np.ndarray]]:
+    """A random program, or a step down its gradient, in part in the memory of its inputs."""
+    rng = np.random.default_rng(seed)
+    shapes = [SHAPES[k] for k in rng.integers(0, len(SHAPES), 5)]
+    arrays = [rng.normal(size=s).astype(np.float32) for s in shapes]
+    f = program(rng)
+    graph = traced(descent(f) if seed % 3 else f, *arrays)
+    want = [graph.avals[i] for i in graph.outputs]
+    return current_target().tune(compiled(graph, given(rng, arrays, want))), arrays
+
+
+def bits(schedule: Schedule, arrays) -> list[bytes]:
+    """The outputs, and the inputs that were written into, of a run in memory full of NaN."""
+    verify(schedule)
+    return [x.tobytes() for x in Machine(schedule, arrays).run()]
+
+
+def recipes_of(schedule: Schedule) -> Recipes:
+    return Recipes(schedule, current_target().cost, current_target().alignment)
+
+
+def random_order(rng, recipes: Recipes) -> Schedule:
+    """Some buffers are kept across some position, the rest is dropped and computed again."""
+    at = int(rng.integers(0, len(recipes.reads) + 1))
+    kept = frozenset(i for i in recipes.sizes if rng.random() < rng.random())
+    whole = plan(recipes.schedule).size
+    limit = float("inf") if rng.random() < 0.3 else rng.random() * whole
+    found = evict(recipes, limit, at if rng.random() < 0.7 else NEVER, kept)
+    return recipes.schedule if found is None else repeat(recipes, found.order)
+
+
+def check_random(seed: int) -> int:
+    """How many steps ran again in some random orders, all of them with the same results."""
+    schedule, arrays = random_schedule(seed)
+    rng, want = np.random.default_rng(seed), bits(schedule, arrays)
+    recipes, count = recipes_of(schedule), 0
+    for _ in range(4):
+        made = random_order(rng, recipes)
+        assert bits(made, arrays) == want
+        count += len(made.steps) - len(schedule.steps)
+    return count
+
+
+@pytest.mark.parametrize("batch", range(5))
+def test_random_orders_give_the_same_bits(batch):
+    assert sum(check_random(seed) for seed in range(batch, GRAPHS, 5)) > GRAPHS / 5
+
+
+def faults() -> int:
+    """How many random programs show a fault."""
+    found = 0
+    for seed in range(60):
+        try:
+            check_random(seed)
+        except (AssertionError, KeyError):
+            found += 1
+    return found
+
+
+def test_inputs_that_are_overwritten_expire(monkeypatch):
+    monkeypatch.setattr(recompute, "_overwritten", lambda schedule: {})
+    assert faults()
+
+
+def test_what_several_steps_write_is_computed_again_by_all_of_them(monkeypatch):
+    monkeypatch.setattr(recompute, "_groups", lambda schedule, parts: [[p] for p in parts])
+    assert faults()
+
+
+# -- the ladder --------------------------------------------------------------------------------
+
+
+def check_ladder(schedule: Schedule, arrays) -> list[int]:
+    """Budgets from the whole arena down: each plan fits, peaks fall, results are the same."""
+    target = current_target()
+    placed = plan(schedule, target.alignment)
+    fixed = call_bytes(schedule, placed).fixed
+    want, sizes = bits(schedule, arrays), []
+    for share in (1, 0.9, 0.75, 0.5, 0.35, 0.25, 0.1):
+        budget = fixed + int(share * placed.size)
+        config = CheckpointConfig("auto", memory_budget_mb=budget / MIB)
+        try:
+            made, under = apply_checkpoints(schedule, placed, target, config)
+        except errors.BudgetExceeded as e:
+            check_refusal(schedule, placed, target, e.smallest)
+            assert budget < e.smallest
+            break
+        assert fixed + under.size <= budget
+        assert under == plan(made, target.alignment) or under.again is not None
+        assert bits(made, arrays) == want
+        sizes.append(under.size)
+    assert sizes == sorted(sizes, reverse=True)
+    return sizes
+
+
+def check_refusal(schedule: Schedule, placed, target, smallest: int) -> None:
+    """The budget that a refusal names works, and a byte less does not."""
+
+    def under(budget: int):
+        config = CheckpointConfig("auto", memory_budget_mb=budget / MIB)
+        return apply_checkpoints(schedule, placed, target, config)
+
+    _, made = under(smallest)
+    assert made.size + call_bytes(schedule, placed).fixed == smallest
+    with pytest.raises(errors.BudgetExceeded) as e:
+        under(smallest - 1)
+    assert e.value.smallest == smallest
+    assert isinstance(e.value, MemoryError)
+
+
+@pytest.mark.parametrize("batch", range(5))
+def test_ladders_of_random_graphs(batch):
+    for seed in range(batch, GRAPHS // 2, 5):
+        check_ladder(*random_schedule(seed))
+
+
+@pytest.mark.parametrize("model", [perceptron, transformer])
+def test_ladders_of_training_steps(model):
+    graph, arrays, donated = model(np.random.default_rng(0))
+    assert check_ladder(current_target().tune(compiled(graph, donated)), arrays)
+
+
+@pytest.mark.parametrize("strategy", ["none", "selective", "block", "full"])
+def test_strategies_give_the_same_bits(strategy):
+    for seed in range(1, GRAPHS, 4):
+        schedule, arrays = random_schedule(seed)
+        target, placed = current_target(), plan(schedule, current_target().alignment)
+        made, under = apply_checkpoints(schedule, placed, target, CheckpointConfig(strategy))
+        assert bits(made, arrays) == bits(schedule, arrays)
+        assert under.size <= placed.size
+
+
+# -- what never runs again ---------------------------------------------------------------------
+
+
+def test_products_that_add_run_again_with_what_they_add_to():
+    p = Program()
+    x, w = p.buffer("input", 4, 4), p.buffer("input", 4, 4)
+    s, y = p.buffer("scratch", 4, 4), p.buffer("output", 4, 4)
+    p.row("negative", [x], s)
+    p.product(x, w, s, beta=1.0)
+    p.product(s, w, y)
+    recipes = recipes_of(p.schedule(y))
+    (unit,) = [u for u in recipes.units if s in u.writes]
+    assert [type(part.step).__name__ for part in unit.parts] == ["KernelStep", "GemmStep"]
+    assert unit.expires == float("inf")
+
+
+def test_a_buffer_that_changes_after_it_is_read_stays():
+    p = Program()
+    x, s = p.buffer("input", 4, 4), p.buffer("scratch", 4, 4)
+    t, y = p.buffer("scratch", 4, 4), p.buffer("output", 4, 4)
+    p.row("negative", [x], s)
+    p.row("exp", [s], t)  # of the first value of s
+    p.product(x, x, s, beta=1.0)
+    p.row("add", [s, t], y)
+    recipes = recipes_of(p.schedule(y))
+    assert [u.expires for u in recipes.units if {s, t} & {*u.writes}] == [NEVER, NEVER]
