@@ -75,6 +75,18 @@ def pytest_collection_finish(session):
     gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    """A test that goes on counting memory changes what others measure."""
+    from numpy._core.multiarray import get_handler_name
+
+    result = yield
+    assert get_handler_name() == "default_allocator", (
+        "the test leaves another allocator of NumPy's arrays"
+    )
+    return result
+
+
 @pytest.fixture
 def no_graphs():
     """For tests that count saved values: graphs that another library still holds are emptied."""

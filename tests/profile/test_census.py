@@ -18,9 +18,9 @@ def test_after_a_function_was_compiled():
 
     step(wf.ones((20, 40)))
     profiler = wf.profile.GradientMemoryProfiler()
-    profiler.start_profiling()
-    step(wf.ones((20, 40)))
-    profiler.record_checkpoint("a step")
-    assert profiler.detect_leaks().num_suspicious == 0
+    with profiler:
+        step(wf.ones((20, 40)))
+        profiler.record_checkpoint("a step")
+        assert profiler.detect_leaks().num_suspicious == 0
     found = [a.role for a in wf.profile.census().arrays if a.shape == (50, 40)]
     assert sorted(found) == ["gradient", "optimizer state", "optimizer state", "parameter"]
