@@ -30,8 +30,8 @@ HOOKS = set(
     GradScaler.is_waiting GradScaler.note_step GradScaler.wait GradientMap.parts
     PrecisionMode.autocast PrecisionMode.read Trainer.settings
     check entries entry_of fitting_gradient flatten keywords not_begun numbers on_epoch_end
-    on_error on_fit_end on_fit_start on_save on_save_start on_skip on_step_end on_validation_end
-    place rate read read_groups rescale rule rule_of settle slots upgrade_state
+    on_error on_fit_end on_fit_start on_gradients on_save on_save_start on_skip on_step_end
+    on_validation_end place rate read read_groups rescale rule rule_of settle slots upgrade_state
     """.split()
 )
 # What the docstring of a module's class states.

@@ -39,7 +39,6 @@ from .transform.modes.backward import (
     enable_grad,
     is_grad_enabled,
     no_grad,
-    save_on_cpu,
     saved_tensors_hooks,
 )
 from .transform.modes.dual import DualTensor
@@ -78,6 +77,7 @@ if _TYPE_CHECKING:
     from .transform.bridges import to_jax, to_torch
     from .transform.checking.check import NumericalChecker, check_grads
     from .transform.checking.custom_check import check_op
+    from .transform.checkpoint.offload import save_on_cpu, save_on_disk
     from .transform.checkpoint.replayed import checkpoint
     from .transform.compat.engine import AutogradContext, AutogradEngine
     from .transform.compat.forward_context import ForwardADContext
@@ -124,6 +124,7 @@ _LATER = {
     "io": ("Checkpoint", "load_checkpoint", "load_optimizer", "save_checkpoint", "save_optimizer"),
     "transform.bridges": ("to_jax", "to_torch"),
     "transform.checking.check": ("NumericalChecker", "check_grads"),
+    "transform.checkpoint.offload": ("save_on_cpu", "save_on_disk"),
     "transform.checkpoint.replayed": ("checkpoint",),
     "transform.control.loops": ("cond", "map:map_", "scan", "while_loop"),
     "transform.custom.custom_op": ("CustomOp", "custom_op"),

@@ -56,6 +56,8 @@ from .transform.bridges import to_torch as to_torch
 from .transform.checking.check import NumericalChecker as NumericalChecker
 from .transform.checking.check import check_grads as check_grads
 from .transform.checking.custom_check import check_op as check_op
+from .transform.checkpoint.offload import save_on_cpu as save_on_cpu
+from .transform.checkpoint.offload import save_on_disk as save_on_disk
 from .transform.checkpoint.replayed import checkpoint as checkpoint
 from .transform.compat.engine import AutogradContext as AutogradContext
 from .transform.compat.engine import AutogradEngine as AutogradEngine
@@ -79,7 +81,6 @@ from .transform.modes.backward import detect_anomaly as detect_anomaly
 from .transform.modes.backward import enable_grad as enable_grad
 from .transform.modes.backward import is_grad_enabled as is_grad_enabled
 from .transform.modes.backward import no_grad as no_grad
-from .transform.modes.backward import save_on_cpu as save_on_cpu
 from .transform.modes.backward import saved_tensors_hooks as saved_tensors_hooks
 from .transform.modes.dual import DualTensor as DualTensor
 from .transform.modes.functional import grad as grad
@@ -1340,6 +1341,7 @@ __all__ = [
     "rsqrt",
     "save_checkpoint",
     "save_on_cpu",
+    "save_on_disk",
     "save_optimizer",
     "saved_tensors_hooks",
     "scan",

@@ -19,9 +19,9 @@ Of the package:
 Apart from that modules register what they define, each in a table that says so: rows (`core/op.py`
 TABLE), array types (`core/backends.py` BACKENDS), kinds of boxes (`core/box.py`), what the layers
 above applying do (`core/dispatch.py` above). Modules that `import weft` does not load register
-further handlers of forks (`io/lock.py`, `compiler/compiled.py`, `compiler/native/machine.py`,
-`compiler/cpu`), and one of the interpreter's exit, which ends the thread pool
-(`compiler/cpu/runtime/thread_pool.py`).
+further handlers of forks (`io/lock.py`, `transform/checkpoint/disk.py`, `compiler/compiled.py`,
+`compiler/native/machine.py`, `compiler/cpu`), and one of the interpreter's exit, which ends the
+thread pool (`compiler/cpu/runtime/thread_pool.py`).
 """
 
 import sys

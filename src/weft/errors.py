@@ -143,6 +143,10 @@ class GradientCheckError(GradientError, AssertionError):
     error: float | None = None
 
 
+class OffloadError(WeftError, OSError):
+    """Saved values that could not be moved out: no space is left where they go."""
+
+
 class NotDeterministic(WeftError, RuntimeError):
     """Something that may give another result in the next run, where that is to be refused."""
 
@@ -218,6 +222,10 @@ class ResumeWarning(UserWarning):
 
 class NothingToDoWarning(UserWarning):
     """A call of `Trainer.fit` whose epochs or steps have been done already."""
+
+
+class GradientHealthWarning(UserWarning):
+    """Gradients of a run that vanish or explode."""
 
 
 class NotDeterministicWarning(UserWarning):

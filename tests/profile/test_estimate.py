@@ -284,3 +284,51 @@ def test_an_estimate_is_frozen():
     e = wf.profile.estimate(wf.sum, wf.ones(3))
     with pytest.raises(FrozenInstanceError):
         e.peak = 0
+
+
+def deep_step(config):
+    """A step of 30 layers under a strategy, and the bytes that it takes beside its own work."""
+    wf.random.seed(0)
+    parts = [part for _ in range(30) for part in (wf.nn.Linear(32, 32), wf.nn.GELU())]
+    model, x = wf.nn.Sequential(*parts), wf.randn((1024, 32))
+    parameters = list(model.parameters())
+
+    def step(x):
+        with wf.GradientTape(checkpoint=config) as tape:
+            loss = model(x).square().mean()
+        return tape.gradient(loss, parameters)
+
+    return step, x, x.nbytes + sum(p.nbytes for p in parameters)
+
+
+@pytest.mark.parametrize("strategy", ["none", "selective", "block", "full"])
+def test_strategies(strategy):
+    step, x, fixed = deep_step(wf.CheckpointConfig(strategy))
+    step(x)
+    with wf.profile.Counter() as counter:
+        step(x)
+    assert wf.profile.estimate(step, x).peak == pytest.approx(fixed + counter.peak, rel=0.03)
+
+
+@pytest.mark.parametrize("strategy", ["full", "auto"])
+def test_compiled_strategies(strategy):
+    config = wf.CheckpointConfig(strategy, memory_budget_mb=2)
+    step, x, _ = deep_step(None)
+    f = wf.compile(step, checkpoint=config)
+    e = wf.profile.estimate(f, x)
+    f(x)
+    assert e.activations == f.memory.arena < f.memory.unconstrained / 2
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (wf.CheckpointConfig("auto", memory_budget_mb=2), "budget"),
+        (wf.CheckpointConfig("full", offload="disk"), "save_on_disk"),
+    ],
+)
+def test_what_depends_on_values_or_budgets_is_refused(config, message):
+    step, x, _ = deep_step(config)
+    with pytest.raises(wf.errors.StagingError, match=message):
+        wf.profile.estimate(step, x)
+    assert all(g is not None for g in step(x))

@@ -93,6 +93,11 @@ class Compiled(Generic[P, R]):
             raise errors.DTypeError(
                 f"compile: checkpoint is a {type(checkpoint).__name__}, expected a CheckpointConfig"
             )
+        if checkpoint is not None and (checkpoint.offload is not None or checkpoint.verify):
+            raise errors.ArgumentError(
+                "compile: offload= and verify= of a CheckpointConfig are for eager programs; a "
+                "compiled one keeps its values in one block of memory, and computes some again"
+            )
         update_wrapper(self, f, updated=())
         self.name = getattr(f, "__name__", type(f).__name__)
         self.max_variants = max_variants

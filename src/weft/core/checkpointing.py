@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from .. import errors
 
@@ -40,6 +41,10 @@ class CheckpointConfig:
                         where the strategy takes more, more is computed again
     verify              compare what is computed again with a digest of what it was, and name the
                         first operation that differs; for debugging eager programs
+    offload             instead of computing values again, move them out: "cpu" from a GPU to host
+                        memory (see `wf.save_on_cpu`), "disk" to a temporary file (see
+                        `wf.save_on_disk`). What cannot be moved, since it is there already, is
+                        computed again. For eager programs
 
     >>> import weft as wf
     >>> config = wf.CheckpointConfig(strategy=wf.CheckpointStrategy.Block, checkpoint_every_n=2)
@@ -55,6 +60,7 @@ class CheckpointConfig:
     min_compute_cost: float = 100.0
     memory_budget_mb: float | None = None
     verify: bool = False
+    offload: Literal["cpu", "disk"] | None = None
 
     def __post_init__(self) -> None:
         names = [s.value for s in CheckpointStrategy]
@@ -73,6 +79,22 @@ class CheckpointConfig:
         if self.strategy is CheckpointStrategy.Auto and budget is None:
             raise errors.ArgumentError(
                 "CheckpointConfig: the strategy Auto needs a budget; give memory_budget_mb="
+            )
+        if self.offload is not None:
+            self._check_offload()
+
+    def _check_offload(self) -> None:
+        if self.offload not in ("cpu", "disk"):
+            raise _unlike("offload", self.offload, "'cpu', 'disk' or None")
+        if self.strategy is CheckpointStrategy.None_ and self.budget is None:
+            raise errors.ArgumentError(
+                f"CheckpointConfig: offload={self.offload!r} moves what a strategy does not keep, "
+                "and None_ keeps everything; strategy='full' moves all"
+            )
+        if self.offload == "cpu" and self.budget is not None:
+            raise errors.ArgumentError(
+                "CheckpointConfig: offload='cpu' with a budget, which is of host memory; "
+                "offload='disk' moves out of that"
             )
 
     @property

@@ -76,7 +76,8 @@ def track(
     saved = values_to_save(op, live, y, raws, static)
     tracked[0]._node = node = record_node(op, tracked[0]._data, live, saved, static)
     if settings.saved_hooks is not None:
-        pack(node, *settings.saved_hooks)
+        hook, unpack = settings.saved_hooks
+        pack(node, hook, unpack, y)
     elif settings.saving is not None:
         settings.saving.save(node, y, raws, static)
     severed = mark_of(op, parents, tracked[0]._data)
@@ -166,11 +167,20 @@ def pick(whole: Node, k: int) -> Node:
     return n
 
 
-def pack(node: Node, hook: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
-    """Replace a node's saved values by what the user's pack hook returns for them."""
+def pack(
+    node: Node, hook: Callable[[Any], Any], unpack: Callable[[Any], Any], y: Any = None
+) -> None:
+    """Replace a node's saved values by what the pack hook returns for them.
+
+    Our own hooks have a method for a node as a whole, which gets the operation's results, too.
+    """
     node.extra = NodeExtra()
     node.extra.unpack = unpack
-    node.saved = tuple(_pack(hook, s) for s in node.saved or ())
+    pack_node = getattr(hook, "pack_node", None)
+    if pack_node is not None:
+        node.saved = pack_node(node, y)
+    else:
+        node.saved = tuple(_pack(hook, s) for s in node.saved or ())
 
 
 def _pack(hook, value):

@@ -11,6 +11,7 @@ from .benchmark import BenchmarkConfig, BenchmarkResult, PerformanceBenchmark
 from .census import Census, LiveArray, census
 from .counter import Counter
 from .estimate import Content, MemoryEstimate, estimate
+from .health import GradientHealthReport, GradientStats, grad_stats
 from .leaks import Leak, LeakReport
 from .memory import GradientMemoryProfiler, MemoryCheckpoint
 
@@ -20,7 +21,9 @@ __all__ = [
     "Census",
     "Content",
     "Counter",
+    "GradientHealthReport",
     "GradientMemoryProfiler",
+    "GradientStats",
     "Leak",
     "LeakReport",
     "LiveArray",
@@ -29,6 +32,7 @@ __all__ = [
     "PerformanceBenchmark",
     "census",
     "estimate",
+    "grad_stats",
 ]
 
 

@@ -86,7 +86,7 @@ class MemoryEstimate:
     def __str__(self) -> str:
         names = ("parameters", "gradients", "optimizer_state", "inputs", "activations")
         rows = [(name.replace("_", " "), getattr(self, name)) for name in (*names, "temporaries")]
-        lines = [f"memory of a {'compiled' if self.compiled else 'eager'} step"]
+        lines = [f"memory of {'a compiled' if self.compiled else 'an eager'} step"]
         lines += [f"  {name:<16}{_megabytes(n):>12}" for name, n in (*rows, ("peak", self.peak))]
         lines += ["", f"  at the peak{'':<23}{'MB':>10}  arrays  line"]
         for c in self.contents[:_LISTED]:
@@ -109,7 +109,8 @@ def estimate(
 
     step          a training step, or any function of tensors
     args, kwargs  its arguments: tensors of the wanted sizes
-    compiled      whether the step runs compiled, or in eager mode; None: as it is given
+    compiled      whether the step runs compiled, or in eager mode; None: as it is given. That of
+                  `wf.compile(f, checkpoint=config)` runs compiled under that config
 
     Nothing is computed, nothing of the step's size is allocated, and parameters, buffers, random
     streams and optimizers stay as they are: the step's Python code runs on tensors without values,
@@ -121,7 +122,8 @@ def estimate(
     eager mode, what operations and their kernels allocate, until Python frees it. A step that is
     compiled several times, for several kinds of calls, has an arena for each. Kernels'
     temporaries are those on this machine's number of threads. Memory that is alive and has nothing
-    to do with the step is not counted.
+    to do with the step is not counted. An eager step may have a checkpoint strategy; under a budget
+    or with values on disk it is refused: the budget is its peak, or it raises.
 
     >>> import weft as wf
     >>> model = wf.nn.Sequential(wf.nn.Linear(64, 64), wf.nn.Tanh(), wf.nn.Linear(64, 1))
@@ -135,7 +137,7 @@ def estimate(
     >>> estimate = wf.profile.estimate(step, wf.ones((10_000, 64)))
     >>> estimate.parameters, estimate.optimizer_state
     (16900, 33800)
-    >>> 5.0e6 < estimate.peak < 11.0e6
+    >>> 5.0e6 < estimate.peak < 20.0e6
     True
     """
     settings = current.get()
@@ -151,6 +153,7 @@ def estimate(
     with Counter() as counter:
         program = _trace(function, taken)
     if compiled:
+        program.set_checkpoint(getattr(step, "checkpoint", None))
         return _compiled(program, taken, counter.live)
     return _eager(program, taken, function, args, kwargs)
 
@@ -188,7 +191,7 @@ def _compiled(program: Variant, taken: CallArguments, constants: int) -> MemoryE
 
     constants  bytes that the trace has made
     """
-    schedule, placed = lower(program.graph, program.donated, current_target())
+    schedule, placed = lower(program.graph, program.donated, current_target(), program.checkpoint)
     tensors = _tensors(program, taken)
     given = [t for t in tensors if _is_parameter(t)]
     parameters, inputs = _nbytes(given), _nbytes([t for t in tensors if not _is_parameter(t)])

@@ -19,11 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from .. import errors
 from ..backend.numpy import namespace as numpy_
 from ..core.aval import Aval
 from ..core.backends import BACKENDS, GUARDS, KERNELS, guard
 from ..core.op import TABLE, Op
 from ..core.value import aval_of
+from ..transform.checkpoint.auto import above
 from . import tile_workspace, workspace  # noqa: F401  (the first states its rows)
 from .counter import Counter
 from .ledger import Ledger
@@ -367,6 +369,12 @@ class _Namespace:
     def all_finite(self, x: Any) -> bool:
         return True
 
+    def to_numpy(self, x: Any) -> Any:
+        raise errors.StagingError(
+            "estimate: the step reads values (.numpy(), .item(), save_on_disk), and there are none "
+            "in an estimate; leave that out of the step"
+        )
+
     def walk(self, jobs: Any) -> None:
         """A step of an optimizer: in place, with temporaries for a block."""
         _ledger().note("optimizer step", workspace.of_update(jobs))
@@ -380,6 +388,7 @@ def simulation() -> Iterator[Ledger]:
     """A block in which rows make phantoms, in this thread."""
     bound = {cls: GUARDS.get(cls) for cls in (np.ndarray, Phantom)}
     makers = {name: getattr(numpy_, name) for name in ("full", "empty")}
+    new_counter = above.new_counter
     with Counter() as counter:
         ledger = Ledger(counter)
         token = _ACTIVE.set(ledger)
@@ -388,13 +397,26 @@ def simulation() -> Iterator[Ledger]:
                 guard(cls, _simulate_in(around))
             for name in makers:
                 numpy_.improve(name, partial(_simulate_maker, name))
+            above.new_counter = _refuse_budget
             yield ledger
         finally:
+            above.new_counter = new_counter
             _ACTIVE.reset(token)
             for cls, around in bound.items():
                 guard(cls, around)
             for name, maker in makers.items():
-                numpy_.improve(name, lambda _, maker=maker: maker)
+                numpy_.improve(name, partial(_put_back, maker))
+
+
+def _put_back(maker: Any, _: Any) -> Any:
+    return maker
+
+
+def _refuse_budget() -> Any:
+    raise errors.StagingError(
+        "estimate: the step runs in eager mode under a budget of bytes, which is its peak if it "
+        "can be kept; estimate it without checkpoint= to see what it needs, or compile it"
+    )
 
 
 def _simulate_in(around: Any) -> Any:

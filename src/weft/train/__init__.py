@@ -15,6 +15,7 @@ from .data import DataLoader
 from .datasets import Subset, TensorDataset, random_split
 from .early_stop import EarlyStopping
 from .events import TensorBoard
+from .health import GradientHealth
 from .history import History
 from .objective import supervised
 from .trainer import Trainer
@@ -24,6 +25,7 @@ __all__ = [
     "Curves",
     "DataLoader",
     "EarlyStopping",
+    "GradientHealth",
     "History",
     "Subset",
     "TensorBoard",

@@ -24,17 +24,17 @@ _MODEL = ("named_parameters", "parameters", "buffers", "modules", "state_dict", 
 _LOADER = ("epoch", "position", "__len__", "__iter__", "state_dict", "load_state_dict")
 
 
-def check_choice(name: str, value: Any, choices: tuple[object, ...]) -> None:
+def check_choice(name: str, value: Any, choices: tuple[object, ...], who: str = "Trainer") -> None:
     """Raise unless the value is one of the choices."""
     if not any(value is c or (isinstance(c, str) and value == c) for c in choices):
         listed = ", ".join(map(repr, choices))
-        raise errors.ArgumentError(f"Trainer: {name}={value!r:.40}, expected one of {listed}")
+        raise errors.ArgumentError(f"{who}: {name}={value!r:.40}, expected one of {listed}")
 
 
-def at_least_one(name: str, value: Any) -> int:
+def at_least_one(name: str, value: Any, who: str = "Trainer") -> int:
     """An integer ≥ 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise errors.ArgumentError(f"Trainer: {name}={value!r:.40}, expected an integer ≥ 1")
+        raise errors.ArgumentError(f"{who}: {name}={value!r:.40}, expected an integer ≥ 1")
     return value
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .. import errors
 
 if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
     from .trainer import Trainer
 
 
@@ -29,6 +30,16 @@ class Callback:
         """Before the first step, after a checkpoint was loaded.
 
         trainer  the `Trainer`
+        """
+
+    def on_gradients(self, trainer: "Trainer", gradients: dict[str, "Tensor"]) -> None:
+        """Before a step is applied: its gradients, finite, without a loss scale, not yet clipped.
+
+        trainer    the `Trainer`
+        gradients  by the names of the parameters
+
+        `trainer.log(name=number)` adds numbers to what the history records of the step. An error
+        here ends the run before the step changes anything.
         """
 
     def on_step_end(self, trainer: "Trainer", row: dict[str, float]) -> None:
@@ -127,6 +138,11 @@ class Callbacks:
 
     def __init__(self, callbacks: tuple[Callback, ...]):
         self.named: dict[str, Callback] = name_callbacks(callbacks)
+
+    def define(self, moment: str) -> bool:
+        """Whether any callback has this hook."""
+        own = [getattr(type(callback), moment) for callback in self.named.values()]
+        return any(hook is not getattr(Callback, moment) for hook in own)
 
     def call(self, moment: str, trainer: "Trainer", *args: Any) -> None:
         """Call this hook of every callback."""

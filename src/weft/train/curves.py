@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 from io import BytesIO
+from math import isnan
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -60,7 +61,9 @@ def draw_curves(history: History, path: str | PathLike[str]) -> Path:
 
 def _panel(panel: Any, history: History, name: str) -> None:
     if name in history.train:
-        panel.plot(history.train["step"], history.train[name], lw=1, label="training")
+        pairs = zip(history.train["step"], history.train[name], strict=True)
+        known = [(step, value) for step, value in pairs if not isnan(value)]  # not of every step
+        panel.plot([step for step, _ in known], [v for _, v in known], lw=1, label="training")
     if name in history.validation:
         steps = history.validation["step"]
         panel.plot(steps, history.validation[name], "o-", ms=3, lw=1, label="validation")

@@ -68,6 +68,7 @@ class Stepper:
     clip: Clip
     ema: EMA | None
     checkpoint: "CheckpointConfig | None" = None
+    on_gradients: Callable[[dict[str, Any]], None] | None = None
 
     def take(self, batches: list[Any], lr: float | None) -> Outcome:
         """A step on the batches as if they were one, with this learning rate if one is given.
@@ -88,6 +89,12 @@ class Stepper:
         norm = self._norm(pairs)
         if not isfinite(norm):
             return self._refuse(buffers, means, norm, total, _culprits(pairs, norm), True)
+        if self.on_gradients is not None:
+            try:
+                self.on_gradients({name: p.grad for name, p in pairs})
+            except BaseException:
+                self._put_back(buffers)
+                raise
         if lr is not None:
             self.optimizer.set_lr(lr)
         self._apply(pairs, norm)
@@ -128,12 +135,16 @@ class Stepper:
             self.ema.update()
 
     def _refuse(self, buffers, means, norm, count, problem, gradient=False) -> Outcome:
+        self._put_back(buffers)
+        overflow = gradient and self.precision.back_off()
+        return Outcome(means.result(), norm, count, problem, overflow)
+
+    def _put_back(self, buffers: list[Any]) -> None:
+        """Make a step undone that was not applied."""
         with no_grad():
             for buffer, before in zip(self.model.buffers(), buffers, strict=True):
                 copy_(buffer, before)
-        overflow = gradient and self.precision.back_off()
         self._forget_gradients()
-        return Outcome(means.result(), norm, count, problem, overflow)
 
 
 def _culprits(pairs: Pairs, norm: float) -> str:

@@ -156,6 +156,7 @@ class Trainer:
         self._objective = Objective(loss, count)
         self._plan: TrainingPlan | Any = None  # the arguments of the last call of fit()
         self.cursor: Cursor | Any = None  # the run's position in its data
+        self._logged: dict[str, float] = {}  # numbers of callbacks for the step's row
         self._saved: tuple[int, ...] | None = None  # the run's position at the last save or load
 
     # For callbacks
@@ -199,6 +200,25 @@ class Trainer:
         2
         """
         self.stopped = reason
+
+    def log(self, **numbers: float) -> None:
+        """Add numbers to the row of the step that is being taken; for `Callback.on_gradients`.
+
+        numbers  by their names in the history
+
+        >>> import weft as wf
+        >>> class Largest(wf.train.Callback):
+        ...     def on_gradients(self, trainer, gradients):
+        ...         trainer.log(largest=max(g.abs().max().item() for g in gradients.values()))
+        >>> model = wf.nn.Linear(1, 1)
+        >>> data = wf.train.TensorDataset(wf.ones((4, 1)), wf.ones((4, 1)))
+        >>> trainer = wf.train.Trainer(
+        ...     model, wf.optim.SGD(model), wf.nn.MSELoss(), callbacks=[Largest()], progress=False
+        ... )
+        >>> len(trainer.fit(wf.train.DataLoader(data), epochs=1)["largest"])
+        4
+        """
+        self._logged |= numbers
 
     def weights(self) -> dict[str, Any]:
         """Copies of the model's state and of the averages.
@@ -330,6 +350,7 @@ class Trainer:
             self._clip,
             self.own_ema,
             self.checkpoint,
+            self._show_gradients if self.callbacks.define("on_gradients") else None,
         )
         self.idle = plan.nothing_to_do(self.step, self.epoch, self.stopped)
         if self.idle is not None and not resumed:
@@ -341,6 +362,10 @@ class Trainer:
                 interrupts.deliver()
         self._save_if_moved()
         self.callbacks.call("on_fit_end", self)
+
+    def _show_gradients(self, gradients: dict[str, Any]) -> None:
+        self._logged.clear()
+        self.callbacks.call("on_gradients", self, gradients)
 
     def _kind_of_step(self) -> type[Stepper]:
         if not self.compile:
@@ -383,7 +408,7 @@ class Trainer:
         loss, metrics = outcome.values["loss"], dict(outcome.values)
         del metrics["loss"]
         row = {"step": self.step, "epoch": self.epoch, "loss": loss, "grad_norm": outcome.norm}
-        row |= {"lr": nan if rate is None else rate, **metrics}
+        row |= {"lr": nan if rate is None else rate, **metrics, **self._logged}
         self.history.train.append(row)
         self.callbacks.call("on_step_end", self, row)
         if self._plan.validate_every is not None and self.step % self._plan.validate_every == 0:

@@ -19,7 +19,7 @@ from weft.core.settings import current
 from weft.nn import functional as F
 from weft.optim.optimizer import held_arrays
 from weft.profile import Counter
-from weft.transform.checkpoint import auto, choose, strategies
+from weft.transform.checkpoint import auto, choose, offload, strategies
 from weft.transform.modes import limited
 from weft.transform.modes.trees import flatten
 
@@ -31,6 +31,7 @@ CONFIGS = {
     "cheap": wf.CheckpointConfig(strategy="selective", min_compute_cost=1e9, verify=True),
     "block": wf.CheckpointConfig(strategy="block", checkpoint_every_n=2, verify=True),
     "full": wf.CheckpointConfig(strategy="full", verify=True),
+    "disk": wf.CheckpointConfig(strategy="full", offload="disk"),
 }
 
 
@@ -39,6 +40,7 @@ def everything(monkeypatch):
     """Small values are dropped, too."""
     monkeypatch.setattr(strategies, "LEAST", 0)
     monkeypatch.setattr(auto, "LEAST", 0)
+    monkeypatch.setattr(offload, "LEAST", 0)
 
 
 def bits(tensors) -> list[bytes]:
@@ -166,7 +168,10 @@ def networks(batch: int = 2) -> dict:
 NETWORKS = networks()
 ALL = [
     *CONFIGS.items(),
-    *((f"{kind} in 1.5", wf.CheckpointConfig(kind, memory_budget_mb=1.5)) for kind in LIMITED),
+    *(
+        (f"{kind} in 1.5, {to}", wf.CheckpointConfig(kind, memory_budget_mb=1.5, offload=to))
+        for kind, to in [*product(LIMITED, (None,)), ("auto", "disk"), ("block", "disk")]
+    ),
 ]
 
 
@@ -261,7 +266,7 @@ def test_threads(everything):
 
     def run(k):
         for _ in range(5):
-            found[k] = bits(gradients(f, [xs[k]], list(CONFIGS.values())[k % 4]))
+            found[k] = bits(gradients(f, [xs[k]], list(CONFIGS.values())[k % len(CONFIGS)]))
 
     threads = [Thread(target=run, args=(k,)) for k in range(6)]
     [t.start() for t in threads]
@@ -325,10 +330,15 @@ def test_overwritten_behind_our_back():
         {"memory_budget_mb": -1},
         {"strategy": "auto"},
         {"strategy": "auto", "memory_budget_mb": 0},
+        {"offload": "tape"},
+        {"strategy": "none", "offload": "disk"},
+        {"strategy": "auto", "memory_budget_mb": 1, "offload": "cpu"},
     ],
 )
 def test_bad_configs(bad):
-    with pytest.raises(errors.ArgumentError, match=r"CheckpointConfig: .*(expected|Auto)"):
+    with pytest.raises(
+        errors.ArgumentError, match=r"CheckpointConfig: .*(expected|Auto|None_|budget)"
+    ):
         wf.CheckpointConfig(**bad)
 
 
@@ -457,7 +467,8 @@ LEAST_SHARES = {deep: 0.1, residual_blocks: 0.25, convolutions: 0.5}
 
 
 @pytest.mark.parametrize("make", LEAST_SHARES)
-def test_budgets_are_kept(make):
+@pytest.mark.parametrize("place", [None, "disk"])
+def test_budgets_are_kept(make, place):
     model, x = make()
     whole, expected = peak(model, x, None)
     fixed = fixed_bytes()
@@ -466,7 +477,7 @@ def test_budgets_are_kept(make):
         if share < LEAST_SHARES[make]:
             break
         budget = (fixed + whole * share) / MIB
-        config = wf.CheckpointConfig(strategy="auto", memory_budget_mb=budget)
+        config = wf.CheckpointConfig("auto", memory_budget_mb=budget, offload=place)
         most, found = peak(model, x, config)
         assert found == expected
         assert fixed + most <= budget * MIB

@@ -243,17 +243,6 @@ def test_saved_tensors_hooks():
     np.testing.assert_allclose(y.backward()[x].numpy(), np.exp([1.0, 2.0, 3.0]), rtol=1e-6)
 
 
-def test_offload_to_the_host():
-    x = wf.tensor([1.0, 2.0], device="torch", requires_grad=True)
-    with wf.save_on_cpu():
-        y = (wf.exp(x) * x).sum()
-    node = y._node.parents[0]
-    assert {type(s.handle[1]._data) for s in node.saved if s is not None} == {np.ndarray}
-    got = y.backward()[x]
-    assert got.device == "torch"
-    np.testing.assert_allclose(got.numpy(), np.exp([1, 2]) * np.array([2, 3]), rtol=1e-6)
-
-
 def test_detect_anomaly_stops_at_the_first():
     x = leaf([0.0])
     with wf.detect_anomaly(), np.errstate(all="ignore"):

@@ -100,6 +100,10 @@ class Auto(Saving):
         self._depth += 1
         try:
             yield
+        except MemoryError as e:
+            if counter.failure is not None:  # of what could not be moved out
+                raise counter.failure from e
+            raise
         finally:
             self._depth -= 1
             counter.stop()
@@ -142,7 +146,7 @@ class Auto(Saving):
     def _charge(self, array: Raw) -> None:
         """Count memory that was there before: parameters, batches."""
         xp = BACKENDS[array.__class__]
-        if xp.array_type is not np.ndarray:
+        if not issubclass(xp.array_type, np.ndarray):
             raise errors.DeviceError(
                 f"a budget of bytes limits NumPy's arrays, and this one is on "
                 f"{xp.device_of(array)!r}; use another strategy there, or .to('cpu')"
@@ -180,7 +184,7 @@ class Auto(Saving):
             node.extra = node.extra or NodeExtra()
             node.extra.unpack = unpack
         bridges = []
-        for raw in raws:
+        for raw in raws if self.place is None else ():  # what is moved out is not computed again
             value = self.values.of(raw)
             if value.__class__ is Value and value.step is not None and value.nbytes >= LEAST:
                 kept = value.kept()
@@ -234,9 +238,7 @@ class Auto(Saving):
                 found = [weak() for weak in self._ranking.pop()]
                 group = [k for k in found if k is not None and k.array is not None]
                 found.clear()
-                if group and _frees(group) and all([self.values.firm(k.value) for k in group]):
-                    for kept in group:
-                        kept.array = None
+                if group and _frees(group) and self.drop(group):
                     return True
             if fresh:
                 return False
@@ -254,8 +256,10 @@ class Auto(Saving):
         clock = self.values.clock
         scored = []
         for n, group in enumerate(groups.values()):
-            cost = sum([self._seconds_again(k.value.step, costs) for k in group])
             nbytes = max([k.value.nbytes for k in group])
+            cost = nbytes * _BYTE  # of moving it
+            if self.place is None:
+                cost = sum([self._seconds_again(k.value.step, costs) for k in group])
             stale = clock - max([k.value.touched for k in group]) + 1
             scored.append((cost / (nbytes * stale), -n, [ref(k) for k in group]))
         scored.sort(reverse=True)
@@ -299,7 +303,7 @@ class Auto(Saving):
         return failure
 
 
-def _call(me: ref[Auto], method: Callable[..., Any], *args: Any) -> Any:
+def _call(me: Callable[[], Any], method: Callable[..., Any], *args: Any) -> Any:
     """Call a method of an object that is still there."""
     auto = me()
     return None if auto is None else method(auto, *args)

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Container
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 from ...core.backends import BACKENDS
@@ -15,6 +15,9 @@ from ...core.recording import Packed
 from ...core.value import wrap
 from ...ops.flops import flops
 from .values import Kept, Step, Value, Values, flat, is_filled, is_repeatable
+
+if TYPE_CHECKING:
+    from .offload import Place
 
 # Saved values of fewer bytes are kept: a value's own records take about as much.
 LEAST = 1024
@@ -31,6 +34,11 @@ class Saving:
     def __init__(self, config: CheckpointConfig):
         self.config = config
         self.values = Values(config.verify)
+        self.place: Place | None = None  # where values are moved to
+        if config.offload is not None:
+            from .offload import place_for  # rarely needed
+
+            self.place = place_for(config.offload)
         # Arrays that are kept for computing others, by the id of the first step that needs them.
         self._anchors: list[tuple[int, list[Any]]] = []
 
@@ -80,14 +88,31 @@ class Saving:
         if kept is None:
             kept = Kept(value, saved, self)
             value.kept = ref(kept)
-            if self.drops(value) and self.values.firm(value):
-                kept.array = None
+            if self.drops(value):
+                self.drop([kept])
         return Packed(kept)
+
+    def drop(self, group: list[Kept]) -> bool:
+        """Let go of saved values that share their memory; False if they are to stay.
+
+        They are moved out, if there is a place for that, or to be computed again: so are views of
+        what no step made, which stays.
+        """
+        moved = None
+        if self.place is not None and not self.values.is_source(group[0].array):
+            moved = self.place.store([kept.array for kept in group])
+        if moved is None and not all([self.values.firm(kept.value) for kept in group]):
+            return False
+        for kept, place in zip(group, moved or [None] * len(group), strict=True):
+            kept.array, kept.moved = None, place
+        return True
 
     def recall(self, kept: Kept) -> Any:
         """The array of a saved value."""
         array = kept.array
         self._leave_anchors(kept.value.step)
+        if array is None and kept.moved is not None:
+            return kept.moved.load()
         if array is None:
             array = kept.value.array
             if array is None:
@@ -163,7 +188,7 @@ class Block(Saving):
         self._count = self._began = 0
 
     def save(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
-        for v in [self.values.of(r) for r in raws] if self._began else ():
+        for v in [self.values.of(r) for r in raws] if self._began and self.place is None else ():
             # An argument from before this block is kept: later values are computed from it.
             if v.__class__ is Value and v.step is not None and v.step.id > self._began:
                 if v.array is not None and v.nbytes >= LEAST:

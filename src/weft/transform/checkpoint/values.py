@@ -120,12 +120,14 @@ class Kept:
     """What nodes save: a value, with its array or without.
 
     owner  what computes it again; it lives as long as something is kept
+    moved  where the array was moved to; None: nowhere
     """
 
-    __slots__ = ("__weakref__", "array", "owner", "value")
+    __slots__ = ("__weakref__", "array", "moved", "owner", "value")
 
     def __init__(self, value: Value, array: Any, owner: Any):
         self.value, self.array, self.owner = value, array, owner
+        self.moved: Any = None
 
     @property
     def _data(self) -> Any:
@@ -169,6 +171,7 @@ class Values:
 
     def __init__(self, verify: bool = False):
         self._by_array: dict[int, Value] = {}
+        self._sources: dict[int, Callable[[], Any]] = {}  # arrays that no step made, by memory
         self._verify = verify
         self.on_source: Callable[[Raw], None] | None = None  # told of arrays that no step made
         self.clock = 0
@@ -185,6 +188,7 @@ class Values:
                 self.on_source(array)
             if array.__class__.__weakrefoffset__:
                 self.bind(value, array)
+                self._sources[BACKENDS[array.__class__].owner(array)] = value.weak
             else:  # a NumPy scalar
                 value.strong = array
         value.touched = self.clock
@@ -192,6 +196,10 @@ class Values:
 
     def __del__(self) -> None:
         self._by_array.clear()  # the arrays' weak references hold it, and so all values
+
+    def is_source(self, array: Any) -> bool:
+        """Whether an array lies in memory that no step made: a parameter's, a batch's."""
+        return self._sources.get(BACKENDS[array.__class__].owner(array), _nothing)() is not None
 
     def bind(self, value: Value, array: Any) -> None:
         """Make an array that of a value."""
@@ -251,6 +259,9 @@ class Values:
             if v in held:
                 continue
             array = v.array
+            kept = v.kept() if array is None else None
+            if kept is not None and kept.moved is not None:
+                array = kept.moved.load()
             if array is not None:
                 held[v] = array
             elif v.step is not None and v.step not in steps:
@@ -316,7 +327,7 @@ def _outputs(step: Step) -> list[Value]:
 
 def _is_empty(value: Value) -> bool:
     kept = value.kept()
-    return kept is not None and kept.array is None
+    return kept is not None and kept.array is None and kept.moved is None
 
 
 def is_filled(value: Value) -> bool:

@@ -326,19 +326,3 @@ def saved_tensors_hooks(
     [6.0]
     """
     return override_settings(saved_hooks=(pack, unpack))
-
-
-def save_on_cpu() -> AbstractContextManager[Any]:
-    """A block in which what is saved for backward is kept in host memory.
-
-    >>> import weft as wf
-    >>> x = wf.tensor([3.0], requires_grad=True)
-    >>> with wf.save_on_cpu():
-    ...     y = (x * x).sum()
-    >>> y.backward()[x].tolist()
-    [6.0]
-    """
-    return saved_tensors_hooks(
-        lambda t: (t.device, t if t.device == "cpu" else t.to("cpu")),
-        lambda kept: kept[1].to(kept[0]),
-    )
