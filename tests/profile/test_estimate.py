@@ -352,11 +352,12 @@ def test_nothing_is_left_behind():
         done.append(1)
 
     done = []
+    run()
     before = list(backends.BACKENDS), dict(backends.GUARDS), numpy_.full, numpy_.empty
     workers = [Thread(target=run) for _ in range(4)]
     for w in workers:
         w.start()
     for w in workers:
         w.join()
-    assert len(done) == 4
+    assert len(done) == 5
     assert before == (list(backends.BACKENDS), dict(backends.GUARDS), numpy_.full, numpy_.empty)
