@@ -72,7 +72,8 @@ def _walk(jobs: list[Job]) -> None:
             memory = (type(p), p.dtype, p.device, len(job.columns), job.every)
             together.setdefault((job.rule, id(job.hyper), *memory), []).append(job)
     for alike in together.values():
-        _do_alike(alike)
+        xp = BACKENDS[type(alike[0].columns[0])]
+        getattr(xp, "walk", _do_alike)(alike)  # arrays without values only count the step
 
 
 def working_dtype(dtype: np.dtype) -> np.dtype[Any]:

@@ -10,6 +10,7 @@
 from .benchmark import BenchmarkConfig, BenchmarkResult, PerformanceBenchmark
 from .census import Census, LiveArray, census
 from .counter import Counter
+from .estimate import Content, MemoryEstimate, estimate
 from .events import OpEvent
 from .health import GradientHealthReport, GradientStats, grad_stats
 from .leaks import Leak, LeakReport
@@ -22,6 +23,7 @@ __all__ = [
     "BenchmarkConfig",
     "BenchmarkResult",
     "Census",
+    "Content",
     "Counter",
     "GradientHealthReport",
     "GradientMemoryProfiler",
@@ -30,6 +32,7 @@ __all__ = [
     "LeakReport",
     "LiveArray",
     "MemoryCheckpoint",
+    "MemoryEstimate",
     "OpEvent",
     "OpProfiler",
     "OpRow",
@@ -37,6 +40,7 @@ __all__ = [
     "Peaks",
     "PerformanceBenchmark",
     "census",
+    "estimate",
     "grad_stats",
     "peaks",
     "report",

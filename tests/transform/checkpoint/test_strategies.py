@@ -577,6 +577,26 @@ def test_optimizers_of_compiled_steps_count():
         assert saving.live >= held >= 4 * sum(p.nbytes for p in model.parameters())
 
 
+@pytest.mark.parametrize("kind", [wf.optim.AdamW, wf.optim.SGD, wf.optim.Adafactor])
+def test_moments_count_before_the_first_step(kind):
+    """A budget has room for what the optimizer's first step will make."""
+    model, x = deep(4)
+    parameters = list(model.parameters())
+    optimizer = kind(parameters, lr=1e-3)
+    gc.collect()
+    saving = choose.saving_for(wf.CheckpointConfig("auto", memory_budget_mb=100))
+    with saving.block():
+        before = saving.live
+    with wf.GradientTape() as tape:
+        loss = (model(x) ** 2).mean()
+    optimizer.step(tape.gradient(loss, parameters))
+    del tape, loss
+    gc.collect()
+    saving = choose.saving_for(wf.CheckpointConfig("auto", memory_budget_mb=100))
+    with saving.block():
+        assert saving.live == before
+
+
 def test_a_refused_backward_sets_no_gradient():
     model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 8))
     x = wf.randn((4096, 64))

@@ -41,12 +41,14 @@ _RANKED = 128
 class Above:
     """What the layers above install (`weft._assemble`).
 
-    new_counter  makes a counter of the bytes that NumPy's allocator has given
-    held         the arrays that optimizers hold
+    new_counter    makes a counter of the bytes that NumPy's allocator has given
+    held           the arrays that optimizers hold
+    bytes_to_come  of moments that optimizers make at their first step
     """
 
     new_counter: Callable[[], Any]
     held: Callable[[], Iterable[Raw]]
+    bytes_to_come: Callable[[], int]
 
 
 above: Above = Above()
@@ -146,7 +148,7 @@ class Auto(Saving):
     def _charge(self, array: Raw) -> None:
         """Count memory that was there before: parameters, batches."""
         xp = BACKENDS[array.__class__]
-        if xp.array_type is not np.ndarray:
+        if not issubclass(xp.array_type, np.ndarray):
             raise errors.DeviceError(
                 f"a budget of bytes limits NumPy's arrays, and this one is on "
                 f"{xp.device_of(array)!r}; use another strategy there, or .to('cpu')"
@@ -171,7 +173,8 @@ class Auto(Saving):
         self._fixed -= nbytes
 
     def _count_before(self) -> None:
-        """Count what is there: what optimizers hold, and all tensors."""
+        """Count what is there: what optimizers hold or will make, and all tensors."""
+        self._fixed += above.bytes_to_come()
         tensors = [x for x in gc.get_objects() if type(x) in GROUND]
         found = [*above.held(), *[getattr(x, "_data", None) for x in tensors]]
         for raw in found:  # those on other devices are not in this memory
@@ -295,7 +298,7 @@ class Auto(Saving):
         least = ceil(self._allowed / MIB * 100) / 100
         failure = errors.BudgetExceeded(
             f"a budget of {self.budget / MIB:g} MiB is too small: {self._fixed / MIB:.4g} MiB are "
-            f"taken by what was there before (parameters, data), and the step needs "
+            f"taken by what was there before (parameters, moments, data), and the step needs "
             f"{(self._allowed - self._fixed) / MIB:.4g} MiB beside that at its worst moment, with "
             f"everything dropped that can be computed again; memory_budget_mb={least:g} works"
         )
