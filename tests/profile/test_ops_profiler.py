@@ -456,7 +456,7 @@ def test_the_roofline_of_given_peaks():
         row = table[name]
         assert row.roofline == pytest.approx(least / row.self_seconds)
         assert row.gflops_per_second == pytest.approx(row.flops / row.self_seconds / 1e9)
-    with pytest.raises(KeyError, match="there is .*'matmul'"):
+    with pytest.raises(KeyError, match=r"there is .*'matmul'"):
         table["sin"]
     assert "outside of operations" in str(table)
 

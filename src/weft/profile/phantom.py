@@ -23,7 +23,7 @@ import numpy as np
 from .. import errors
 from ..backend.numpy import namespace as numpy_
 from ..core.aval import Aval
-from ..core.backends import BACKENDS, GUARDS, KERNELS, guard
+from ..core.backends import BACKENDS, GUARDS, KERNELS, guard, unguard
 from ..core.op import TABLE, Op
 from ..core.value import aval_of
 from ..transform.checkpoint.auto import above
@@ -393,7 +393,6 @@ def simulation() -> Iterator[Ledger]:
 
 @contextmanager
 def _phantoms() -> Iterator[Ledger]:
-    bound = {cls: GUARDS.get(cls) for cls in (np.ndarray, Phantom)}
     makers = {name: getattr(numpy_, name) for name in ("full", "empty")}
     new_counter = above.new_counter
     with Counter() as counter:
@@ -401,8 +400,8 @@ def _phantoms() -> Iterator[Ledger]:
         token = _ACTIVE.set(ledger)
         BACKENDS[Phantom] = _Namespace()
         try:
-            for cls, around in bound.items():
-                guard(cls, _simulate_in(around))
+            for cls in (np.ndarray, Phantom):
+                guard(cls, _simulated)
             for name in makers:
                 numpy_.improve(name, partial(_simulate_maker, name))
             above.new_counter = _refuse_budget
@@ -411,8 +410,9 @@ def _phantoms() -> Iterator[Ledger]:
             above.new_counter = new_counter
             BACKENDS.pop(Phantom, None)
             _ACTIVE.reset(token)
-            for cls, around in bound.items():
-                guard(cls, around)
+            for cls in (np.ndarray, Phantom):
+                if _simulated in GUARDS.get(cls, ()):
+                    unguard(cls, _simulated)
             for name, maker in makers.items():
                 numpy_.improve(name, partial(_put_back, maker))
 
@@ -426,13 +426,6 @@ def _refuse_budget() -> Any:
         "estimate: the step runs in eager mode under a budget of bytes, which is its peak if it "
         "can be kept; estimate it without checkpoint= to see what it needs, or compile it"
     )
-
-
-def _simulate_in(around: Any) -> Any:
-    """The wrapper of kernels, around the one that was there before."""
-    if around is None:
-        return _simulated
-    return lambda op, kernel: _simulated(op, around(op, kernel))
 
 
 def _simulate_maker(name: str, maker: Callable[..., Any]) -> Callable[..., Any]:
