@@ -48,19 +48,22 @@ def assemble() -> dict[str, Any]:
     for name in ("backward", "register_hook", "retain_grad"):
         setattr(Tensor, name, getattr(backward, name))
     kernels.install()
-    auto.above.new_counter, auto.above.held = _counting()
+    auto.above.new_counter, auto.above.held, auto.above.bytes_to_come = _counting()
     compiler.install(lambda f: import_module(f"{__package__}.compiler.jit").compile(f))
     return namespace.FUNCTIONS | namespace.CONSTANTS | namespace.MODULES
 
 
-def _counting() -> tuple[Any, Any]:
-    """A native counter of live bytes, and what optimizers hold."""
+def _counting() -> tuple[Any, Any, Any]:
+    """A native counter of live bytes, what optimizers hold, and what they will make."""
+    name = f"{__package__}.optim.optimizer"  # there are none until it is loaded
 
     def make() -> Any:
         return import_module(f"{__package__}.profile.counter").Counter()
 
     def held() -> Any:
-        optimizers = sys.modules.get(f"{__package__}.optim.optimizer")
-        return () if optimizers is None else optimizers.held_arrays()
+        return sys.modules[name].held_arrays() if name in sys.modules else ()
 
-    return make, held
+    def bytes_to_come() -> int:
+        return sys.modules[name].bytes_to_come() if name in sys.modules else 0
+
+    return make, held, bytes_to_come

@@ -2,13 +2,17 @@
 
 import gc
 from dataclasses import FrozenInstanceError
+from threading import Thread
 
 import numpy as np
 import pytest
 
 import weft as wf
 from weft.backend.numpy import elementwise
+from weft.backend.numpy import namespace as numpy_
 from weft.backend.shared import threads
+from weft.core import backends
+from weft.profile.phantom import Phantom
 
 F, nn = wf.nn.functional, wf.nn
 TOLERANCE = 0.03
@@ -332,3 +336,28 @@ def test_what_depends_on_values_or_budgets_is_refused(config, message):
     with pytest.raises(wf.errors.StagingError, match=message):
         wf.profile.estimate(step, x)
     assert all(g is not None for g in step(x))
+
+
+def test_nothing_is_left_behind():
+    """Neither phantoms' kernels nor their backend: also after an error, and with threads."""
+    x = wf.ones((100, 100))
+
+    def fails(x):
+        y = wf.exp(x)
+        raise ZeroDivisionError(y.shape)
+
+    def run():
+        wf.profile.estimate(lambda x: (x @ x).sum(), x)
+        with pytest.raises(ZeroDivisionError):
+            wf.profile.estimate(fails, x)
+        done.append(1)
+
+    done = []
+    before = dict(backends.GUARDS), numpy_.full, numpy_.empty
+    workers = [Thread(target=run) for _ in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert len(done) == 4 and Phantom not in backends.BACKENDS
+    assert before == (dict(backends.GUARDS), numpy_.full, numpy_.empty)

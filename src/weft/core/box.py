@@ -302,7 +302,8 @@ class BoxNamespace:
         """A constant at the ground level, and so at every level."""
         on_host = device == "cpu"
         for xp in BACKENDS.values():
-            if (xp.array_type is ndarray) == on_host and xp.array_type not in (Box, None):
+            cls = xp.array_type
+            if cls not in (Box, None) and issubclass(cls, ndarray) == on_host:
                 raw = xp.full(shape, value, dtype, device)
                 staging = current.get().staging
                 if staging is not None:

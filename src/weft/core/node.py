@@ -63,10 +63,11 @@ class Node:
 class NodeExtra:
     """State that few nodes have: gradient hooks, a retained gradient, an unpack hook.
 
-    `severed` is the mark of arguments that were computed from a gradient without its graph.
+    `severed` is the mark of arguments that were computed from a gradient without its graph, `limit`
+    the budget of bytes that the node was recorded under.
     """
 
-    __slots__ = ("grad", "hooks", "retains", "severed", "unpack")
+    __slots__ = ("grad", "hooks", "limit", "retains", "severed", "unpack")
 
     def __init__(self):
         self.hooks: dict[int, Callable[[Any], Any]] = {}
@@ -74,6 +75,7 @@ class NodeExtra:
         self.grad: Any = None
         self.severed: Severed | None = None
         self.unpack: Any = None
+        self.limit: Any = None
 
 
 class Leaf:

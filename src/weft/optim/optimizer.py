@@ -64,6 +64,19 @@ def held_arrays() -> Iterator[Any]:
                 yield raw
 
 
+def bytes_to_come() -> int:
+    """The bytes of host memory that all optimizers' first steps will take for their states."""
+    total = 0
+    for optimizer in list(_OPTIMIZERS):
+        for e in optimizer.entries():
+            raw = e.param._data
+            if e.key in optimizer.state or not e.param.requires_grad or type(raw) in BOXES:
+                continue
+            slots = optimizer.slots(e.group, raw).values()
+            total += sum([s.host_bytes for s in slots])
+    return total
+
+
 class Optimizer:
     """Changes parameters by their gradients; the base of all optimizers.
 

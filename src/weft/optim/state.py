@@ -15,7 +15,7 @@ from ..core.backends import BACKENDS
 from ..core.differences import differences
 from ..core.record import record
 from ..core.value import TENSORS, wrap
-from .aligned import allocate_aligned
+from .aligned import allocate_aligned, allocated_bytes
 
 
 @record
@@ -30,6 +30,11 @@ class Slot:
     device: str
     fill: float = 0.0
     every: int = 1
+
+    @property
+    def host_bytes(self) -> int:
+        """The host memory that it takes."""
+        return allocated_bytes(self.shape, self.dtype) if self.device == "cpu" else 0
 
     def allocate(self) -> Any:
         """The raw array of a new state; a complex one has the fill in both parts."""

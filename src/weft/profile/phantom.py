@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from math import prod
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -380,18 +381,25 @@ class _Namespace:
         _ledger().note("optimizer step", workspace.of_update(jobs))
 
 
-BACKENDS[Phantom] = _Namespace()
+_SIMULATING = Lock()  # one at a time: each puts back what it found
 
 
 @contextmanager
 def simulation() -> Iterator[Ledger]:
     """A block in which rows make phantoms, in this thread."""
+    with _SIMULATING, _phantoms() as ledger:
+        yield ledger
+
+
+@contextmanager
+def _phantoms() -> Iterator[Ledger]:
     bound = {cls: GUARDS.get(cls) for cls in (np.ndarray, Phantom)}
     makers = {name: getattr(numpy_, name) for name in ("full", "empty")}
     new_counter = above.new_counter
     with Counter() as counter:
         ledger = Ledger(counter)
         token = _ACTIVE.set(ledger)
+        BACKENDS[Phantom] = _Namespace()
         try:
             for cls, around in bound.items():
                 guard(cls, _simulate_in(around))
@@ -401,6 +409,7 @@ def simulation() -> Iterator[Ledger]:
             yield ledger
         finally:
             above.new_counter = new_counter
+            BACKENDS.pop(Phantom, None)
             _ACTIVE.reset(token)
             for cls, around in bound.items():
                 guard(cls, around)

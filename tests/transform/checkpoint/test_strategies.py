@@ -577,6 +577,26 @@ def test_optimizers_of_compiled_steps_count():
         assert saving.live >= held >= 4 * sum(p.nbytes for p in model.parameters())
 
 
+@pytest.mark.parametrize("kind", [wf.optim.AdamW, wf.optim.SGD, wf.optim.Adafactor])
+def test_moments_count_before_the_first_step(kind):
+    """A budget has room for what the optimizer's first step will make."""
+    model, x = deep(4)
+    parameters = list(model.parameters())
+    optimizer = kind(parameters, lr=1e-3)
+    gc.collect()
+    saving = choose.saving_for(wf.CheckpointConfig("auto", memory_budget_mb=100))
+    with saving.block():
+        before = saving.live
+    with wf.GradientTape() as tape:
+        loss = (model(x) ** 2).mean()
+    optimizer.step(tape.gradient(loss, parameters))
+    del tape, loss
+    gc.collect()
+    saving = choose.saving_for(wf.CheckpointConfig("auto", memory_budget_mb=100))
+    with saving.block():
+        assert saving.live == before
+
+
 def test_a_refused_backward_sets_no_gradient():
     model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 8))
     x = wf.randn((4096, 64))
@@ -604,3 +624,87 @@ def test_trainer(kind):
 
     config = wf.CheckpointConfig(strategy=kind, memory_budget_mb=8 if kind == "auto" else None)
     assert train(config) == train(None)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda y: wf.sin(y) + 1.0,
+        lambda y: wf.sin(2 - y),
+        lambda y: wf.sin(y / 2.0) * 3,
+        lambda y: wf.sin(y) ** 2,
+        lambda y: wf.where(y > 0, wf.sin(y), 0.5),
+    ],
+)
+def test_programs_with_python_numbers_save_memory(f):
+    x = wf.ones((64, 64))
+
+    def run(config):
+        with Counter() as counter, wf.GradientTape(checkpoint=config) as tape:
+            tape.watch(x)
+            y = x
+            for _ in range(20):
+                y = f(y)
+            y = y.sum()
+        with counter:
+            tape.gradient(y, x)
+        return counter.peak
+
+    assert run(wf.CheckpointConfig("full")) < 0.6 * run(None)
+
+
+def custom(f):
+    """An operation whose backward takes much memory."""
+    pull = lambda g, inputs: g * wf.cos(inputs[0]) + wf.zeros((64, *g.shape)).sum()  # noqa: E731
+    return wf.custom_op(lambda x: wf.sin(x), vjp=pull)
+
+
+OPAQUE = {
+    "checkpoint": lambda f: lambda x: wf.checkpoint(f, x),
+    "compiled": wf.compile,
+    "custom": custom,
+}
+
+
+@pytest.mark.parametrize("kind", OPAQUE)
+def test_sweeps_of_other_nodes_are_limited(kind):
+    """A graph of nodes that save nothing by the strategy is swept under its budget."""
+    w = wf.Parameter(wf.ones((128, 128)) * 0.01)
+
+    def body(x):
+        for _ in range(6):
+            x = wf.sin(x @ w)
+        return x
+
+    run = OPAQUE[kind](body)
+    x = wf.ones((128, 128))
+    config = wf.CheckpointConfig("auto", memory_budget_mb=(fixed_bytes() + 4 * x.nbytes) / MIB)
+    with pytest.raises(errors.BudgetExceeded) as caught:
+        with wf.GradientTape(checkpoint=config) as tape:
+            tape.watch(x)
+            loss = run(run(x)).sum()
+        tape.gradient(loss, x)
+    budget = caught.value.smallest / MIB
+    caught = None
+    with wf.GradientTape(checkpoint=wf.CheckpointConfig("auto", memory_budget_mb=budget)) as tape:
+        tape.watch(x)
+        loss = run(run(x)).sum()
+    assert tape.gradient(loss, x) is not None
+
+
+THROUGH = (
+    lambda m, x: wf.vmap(wf.grad(lambda x: m(x).square().sum()))(x),
+    lambda m, x: wf.hvp(lambda x: m(x).square().sum(), (x,), (x,)),
+    lambda m, x: wf.jvp(wf.grad(lambda x: m(x).square().sum()), (x,), (x,))[1],
+    lambda m, x: wf.hessian(lambda v: m(v).square().sum())(x[0]),
+)
+
+
+@pytest.mark.parametrize("strategy", LIMITED)
+def test_levels_under_a_budget(strategy):
+    """vmap, jvp and their nestings with gradients, through a module with a budget."""
+    model, x = deep(3)
+    expected = [f(model, x) for f in THROUGH]
+    model.checkpoint(wf.CheckpointConfig(strategy, memory_budget_mb=100))
+    for f, value in zip(THROUGH, expected, strict=True):
+        assert bits([f(model, x)]) == bits([value])

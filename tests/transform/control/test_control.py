@@ -10,6 +10,7 @@ import pytest
 
 import weft as wf
 from weft import errors
+from weft.profile import Counter
 from weft.transform.control import loops as control
 
 jax.config.update("jax_enable_x64", True)
@@ -185,6 +186,22 @@ class TestSegments:
         assert many[0] <= 34 * 800 and many[1] <= (34 + 3 * 32) * 800
         for k in (0, 1):  # four times as much for sixteen times the steps
             assert 3.5 * few[k] <= many[k] <= 4.2 * few[k]
+
+    def test_ten_thousand_steps(self):
+        """√n segments: memory as for 3√n steps, and each step runs twice."""
+        steps, root, calls = 10_000, 100, []
+        w = wf.tensor(rng.normal(size=(64, 64)) * 0.1, requires_grad=True)
+
+        def step(c, _):
+            calls.append(1)
+            return wf.tanh(c @ w), None
+
+        with Counter() as counter:
+            c, _ = wf.scan(step, wf.ones(64, dtype="float64"), length=steps, segments=root)
+            gradient = c.sum().backward()[w]
+        assert len(calls) == 2 * steps and gradient is not None
+        one_step = 2 * 64 * 8  # what a product and a tanh save
+        assert counter.peak <= 3 * root * one_step + 3 * w.nbytes
 
     def test_default(self, monkeypatch):
         assert control.LARGE == 2**26

@@ -69,9 +69,11 @@ class Derivative:
         saved = tuple([raws[k] if kind == "output" else values[k] for kind, k in self.kept])
         first = tensors[self.results[0]]
         node = record_node(self.op, first._data, parents, saved, (self, parents))
-        hooks = current.get().saved_hooks
-        if hooks is not None:
-            pack(node, *hooks)
+        settings = current.get()
+        if settings.saved_hooks is not None:
+            pack(node, *settings.saved_hooks)
+        if settings.saving is not None:
+            settings.saving.own(node)
         if self.severed is not None:
             sever_at_call(node, self.severed, call)
         if len(self.results) == 1:

@@ -29,7 +29,7 @@ from ...core.node import Node, NodeExtra
 from ...core.types import Raw
 from ...core.value import GROUND
 from ..modes import limited
-from .strategies import LEAST, Saving, unpack
+from .strategies import LEAST, Saving
 from .values import Kept, Step, Value
 
 # Seconds of an operation and of a byte, for comparing costs: products against the rest.
@@ -41,12 +41,14 @@ _RANKED = 128
 class Above:
     """What the layers above install (`weft._assemble`).
 
-    new_counter  makes a counter of the bytes that NumPy's allocator has given
-    held         the arrays that optimizers hold
+    new_counter    makes a counter of the bytes that NumPy's allocator has given
+    held           the arrays that optimizers hold
+    bytes_to_come  of moments that optimizers make at their first step
     """
 
     new_counter: Callable[[], Any]
     held: Callable[[], Iterable[Raw]]
+    bytes_to_come: Callable[[], int]
 
 
 above: Above = Above()
@@ -171,18 +173,20 @@ class Auto(Saving):
         self._fixed -= nbytes
 
     def _count_before(self) -> None:
-        """Count what is there: what optimizers hold, and all tensors."""
+        """Count what is there: what optimizers hold or will make, and all tensors."""
+        self._fixed += above.bytes_to_come()
         tensors = [x for x in gc.get_objects() if type(x) in GROUND]
         found = [*above.held(), *[getattr(x, "_data", None) for x in tensors]]
         for raw in found:  # those on other devices are not in this memory
             if type(raw) in BACKENDS and BACKENDS[type(raw)].array_type is np.ndarray:
                 self._charge(raw)
 
-    def save(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
-        super().save(node, y, raws, static)
-        if node.extra is None or node.extra.unpack is None:
-            node.extra = node.extra or NodeExtra()
-            node.extra.unpack = unpack
+    def own(self, node: Node) -> None:
+        node.extra = node.extra or NodeExtra()
+        node.extra.limit = self  # a sweep finds it there
+
+    def _take_over(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
+        super()._take_over(node, y, raws, static)
         bridges = []
         for raw in raws if self.place is None else ():  # what is moved out is not computed again
             value = self.values.of(raw)
@@ -292,14 +296,16 @@ class Auto(Saving):
                 raw[...] = before
         self._undo.clear()
         set_state(self._streams)
-        least = ceil(self._allowed / MIB * 100) / 100
+        # The next run may differ a little: temporaries of threads, what its caller holds meanwhile.
+        needed = self._allowed + (self._allowed - self._fixed) // 100
+        least = ceil(needed / MIB * 100) / 100
         failure = errors.BudgetExceeded(
             f"a budget of {self.budget / MIB:g} MiB is too small: {self._fixed / MIB:.4g} MiB are "
-            f"taken by what was there before (parameters, data), and the step needs "
+            f"taken by what was there before (parameters, moments, data), and the step needs "
             f"{(self._allowed - self._fixed) / MIB:.4g} MiB beside that at its worst moment, with "
             f"everything dropped that can be computed again; memory_budget_mb={least:g} works"
         )
-        failure.smallest = self._allowed
+        failure.smallest = round(least * MIB)
         return failure
 
 

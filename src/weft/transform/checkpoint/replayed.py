@@ -238,6 +238,8 @@ class _CheckpointedCall:
             node.saved = _with_places(self, node.saved)
             node.extra = node.extra or NodeExtra()
             node.extra.unpack = _recall
+            if self._settings.saving is not None:
+                self._settings.saving.own(node)
             self._nodes.append(ref(node))
             self._ops.append(node.op)
         for call in inner:

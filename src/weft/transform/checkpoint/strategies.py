@@ -43,10 +43,17 @@ class Saving:
         self._anchors: list[tuple[int, list[Any]]] = []
 
     def save(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
-        """Take over what a node saves, if its operation can be run again or its arguments can."""
+        """Take over what a node saves, unless it is at a level: values of those are kept."""
+        self.own(node)
         first = y[0] if y.__class__ is tuple else y
-        if first.__class__ in BOXED or any([r.__class__ in BOXED for r in raws]):
-            return  # at a level: its values are kept
+        if first.__class__ not in BOXED and not any([r.__class__ in BOXED for r in raws]):
+            self._take_over(node, y, raws, static)
+
+    def own(self, node: Node) -> None:
+        """Take note of a node that was recorded under the strategy."""
+
+    def _take_over(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
+        """What a node saves, if its operation can be run again or its arguments can."""
         op, values = node.op, self.values
         inputs = tuple([values.of(r) for r in raws])
         outs = y if y.__class__ is tuple else (y,)
@@ -187,13 +194,13 @@ class Block(Saving):
         super().__init__(config)
         self._count = self._began = 0
 
-    def save(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
+    def _take_over(self, node: Node, y: Any, raws: Any, static: tuple) -> None:
         for v in [self.values.of(r) for r in raws] if self._began and self.place is None else ():
             # An argument from before this block is kept: later values are computed from it.
             if v.__class__ is Value and v.step is not None and v.step.id > self._began:
                 if v.array is not None and v.nbytes >= LEAST:
                     self._anchors.append((self._began, [v.array]))
-        super().save(node, y, raws, static)
+        super()._take_over(node, y, raws, static)
 
     def drops(self, value: Value) -> bool:
         self._count += 1

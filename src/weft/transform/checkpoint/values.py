@@ -189,6 +189,8 @@ class Values:
             if array.__class__.__weakrefoffset__:
                 self.bind(value, array)
                 self._sources[BACKENDS[array.__class__].owner(array)] = value.weak
+                if not array.shape:  # a Python scalar's, which nobody else holds
+                    value.strong = array
             else:  # a NumPy scalar
                 value.strong = array
         value.touched = self.clock

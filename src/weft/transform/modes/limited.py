@@ -6,7 +6,6 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from ...core.node import Node
-from ...core.recording import Packed
 
 
 class Limit(Protocol):
@@ -36,17 +35,7 @@ def _limits_behind(starts: Iterable[Any]) -> list[Limit]:
         if node.__class__ is Node and node not in seen:
             seen.add(node)
             stack += [p for p in node.parents or () if p is not None]
-            for limit in _owners(node.saved or ()):
+            limit = None if node.extra is None else node.extra.limit
+            if limit is not None:
                 found[limit] = None
     return list(found)
-
-
-def _owners(saved: tuple[Any, ...]) -> Iterator[Any]:
-    """The limits that a node's saved values were recorded under."""
-    for v in (*saved, *getattr(saved, "bridges", ())):
-        if v.__class__ is tuple:
-            yield from _owners(v)
-            continue
-        owner = getattr(v.handle if v.__class__ is Packed else v, "owner", None)
-        if owner is not None and owner in alive:
-            yield owner
