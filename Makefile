@@ -73,7 +73,7 @@ bench: $(FULL)  ## the scoreboard beside the peers (bench/RESULTS.md), then oper
 	$(BIN)/python bench/optim.py
 	$(BIN)/python bench/cnn.py
 	$(BIN)/python bench/gpt.py
-	$(BIN)/python bench/memory_budget.py
+	$(BIN)/python -m bench.memory_budget
 	$(BIN)/python bench/kernels.py
 	$(BIN)/python bench/linear.py
 

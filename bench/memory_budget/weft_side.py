@@ -1,11 +1,6 @@
-"""Training steps of six networks under budgets of bytes: peaks, and how much slower.
+"""Training steps of six networks in Weft, under budgets and strategies.
 
-Run: python bench/memory_budget.py [compiled] [eager] [network ...]
-A budget is for all memory of a step: arguments, parameters, moments, gradients and values in
-between. Its share is of the values in between, beyond all the rest. Slowdowns are beside the same
-step without a budget, measured in turns in one process (medians). The last rows are strategies
-without a budget.
-
+Slowdowns are beside the same step without a budget. The last rows are strategies without a budget.
 Compiled, `peak` is what a call takes by its memory plan, and slowdowns are also estimated by the
 compiler. Eager, it is what the allocator counts, temporaries included; `tracemalloc` is the peak of
 the same step by Python's own count of NumPy's memory, in a run that is not timed.
@@ -13,7 +8,6 @@ the same step by Python's own count of NumPy's memory, in a run that is not time
 
 import gc
 import statistics
-import sys
 import time
 import tracemalloc
 from itertools import pairwise
@@ -197,7 +191,7 @@ def row(name: str, title: str, config: CheckpointConfig, plain, arguments) -> No
     )
 
 
-def report(name: str) -> None:
+def compiled_report(name: str) -> None:
     plain, arguments = step_of(name, None)
     plain(*arguments)
     taken = plain.memory
@@ -283,11 +277,3 @@ def eager_report(name: str) -> None:
         step.row(f"{100 * share:.0f} %", CheckpointConfig("auto", memory_budget_mb=budget))
     for strategy in STRATEGIES:
         step.row(strategy, CheckpointConfig(strategy))
-
-
-if __name__ == "__main__":
-    asked = sys.argv[1:]
-    kinds = [a for a in asked if a in ("compiled", "eager")] or ["compiled", "eager"]
-    for chosen in [a for a in asked if a in NETWORKS] or NETWORKS:
-        for kind in kinds:
-            (report if kind == "compiled" else eager_report)(chosen)
