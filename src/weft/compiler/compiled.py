@@ -257,16 +257,21 @@ class Compiled(Generic[P, R]):
 
 def _find_match(programs: Sequence[Variant], call: Call) -> tuple[Variant | None, str | None]:
     """The variant that matches a call; if none does, why the last one does not."""
+    found, why = None, None
     for program in programs:
         program.prepare(call)
         if program.matches(call):
-            return program, None
-    why = None
-    for program in programs:
+            found = program
+            break
+    for program in programs if found is None else ():
         why = program.renew(call)
         if why is None:
-            return program, None
-    return None, why
+            found = program
+            break
+    for program in programs:
+        if program is not found:
+            program.now.call = None  # they hold no arguments of other calls
+    return found, why
 
 
 def single_use_reason(new: list[str]) -> str:

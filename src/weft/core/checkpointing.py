@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Real
 from typing import Literal
 
 from .. import errors
@@ -63,6 +64,7 @@ class CheckpointConfig:
     offload: Literal["cpu", "disk"] | None = None
 
     def __post_init__(self) -> None:
+        self._check_types()
         names = [s.value for s in CheckpointStrategy]
         if not isinstance(self.strategy, CheckpointStrategy):
             name = str(self.strategy).lower()
@@ -82,6 +84,14 @@ class CheckpointConfig:
             )
         if self.offload is not None:
             self._check_offload()
+
+    def _check_types(self) -> None:
+        for name in ("min_compute_cost", "memory_budget_mb"):
+            given = getattr(self, name)
+            if given is not None and (isinstance(given, bool) or not isinstance(given, Real)):
+                raise _unlike(name, given, "a number")
+        if not isinstance(self.verify, bool):
+            raise _unlike("verify", self.verify, "True or False")
 
     def _check_offload(self) -> None:
         if self.offload not in ("cpu", "disk"):

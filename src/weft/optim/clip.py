@@ -4,7 +4,7 @@ Gradients come as a `GradientMap`, as parameters (or a module) whose `.grad` is 
 of gradients or of (id, parameter, gradient) triples, whose items are replaced.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import inf, isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -232,24 +232,33 @@ def array_norm(raw: Any, kind: float) -> float:
     """The norm of one array; in double precision if its powers overflow in its own."""
     xp = BACKENDS[type(raw)]
     dtype = xp.dtype_of(raw)
-    line = xp.cast(raw, dtypes.accumulator(dtype)).reshape(-1)
-    line = abs(line) if kind != 2 or dtypes.is_complex(dtype) else line
-    if not len(line):
-        return 0.0
     with xp.quiet():
         if kind == inf:
-            return float(line.max())
-        found = _power_sum(line, kind)
+            largest = [float(part.max()) for part in _parts(raw, kind, dtypes.accumulator(dtype))]
+            return common_norm(largest, inf)
+        found = _power_sum(raw, kind, dtypes.accumulator(dtype))
         if found == inf and dtypes.to_real(dtype) != dtypes.float64:
-            found = _power_sum(xp.cast(line, dtypes.float64), kind)
+            found = _power_sum(raw, kind, _WIDEST[dtypes.is_complex(dtype)])
     return found ** (1.0 / kind)
 
 
-def _power_sum(line, kind: float) -> float:
-    """Σ xᵏ, by blocks whose sums are added in double precision: the same for any thread count."""
-    total = 0.0
+_WIDEST = {False: dtypes.float64, True: dtypes.complex128}
+
+
+def _parts(raw: Any, kind: float, dtype: Any) -> Iterator[Any]:
+    """The elements in pieces, in another dtype; their magnitudes, unless they are only squared."""
+    xp = BACKENDS[type(raw)]
+    line, own = raw.reshape(-1), xp.dtype_of(raw)
     for start in range(0, len(line), PIECE):
         part = line[start : start + PIECE]
+        part = part if own == dtype else xp.cast(part, dtype)
+        yield abs(part) if kind != 2 or dtypes.is_complex(dtype) else part
+
+
+def _power_sum(raw: Any, kind: float, dtype: Any) -> float:
+    """Σ |x|ᵏ, by blocks whose sums are added in double precision: the same for any thread count."""
+    total = 0.0
+    for part in _parts(raw, kind, dtype):
         total += float((part * part if kind == 2 else part**kind).sum())
     return total
 

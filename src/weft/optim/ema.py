@@ -12,7 +12,7 @@ from ..core.settings import current
 from ..core.value import wrap
 from . import staged
 from .configs import Config
-from .optimizer import Optimizer
+from .optimizer import AVERAGES, Optimizer
 from .parameters import Gradients, ParameterEntry, Params, check_parameter, named_parameters
 from .rules import average
 from .state import like, take
@@ -57,6 +57,7 @@ class EMA:
         self.updates: int = 0
         self._entries: dict[Any, ParameterEntry] = {}
         self._averages: dict[str, Any] = {}
+        AVERAGES.add(self)
         self._kept: dict[str, Any] | None = None  # the parameters, while the averages are in use
         for name, p in named_parameters(params):
             self.track(p, name)

@@ -53,8 +53,14 @@ def _keywords(rule: Callable[..., Any]) -> tuple[str, ...]:
 _OPTIMIZERS: WeakSet[Any] = WeakSet()
 
 
+# The averages of parameters that are in use, which have a dict `_averages`.
+AVERAGES: WeakSet[Any] = WeakSet()
+
+
 def held_arrays() -> Iterator[Any]:
-    """The arrays of all optimizers' parameters, gradients and states."""
+    """The arrays of all optimizers' parameters, gradients and states, and of all averages."""
+    for ema in list(AVERAGES):
+        yield from [raw for raw in ema._averages.values() if type(raw) in BACKENDS]
     for optimizer in list(_OPTIMIZERS):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         states = [v for own in optimizer.state.values() for v in own.values()]
@@ -66,15 +72,25 @@ def held_arrays() -> Iterator[Any]:
 
 def bytes_to_come() -> int:
     """The bytes of host memory that all optimizers' first steps will take for their states."""
+    return sum([state_bytes(optimizer, True) for optimizer in list(_OPTIMIZERS)])
+
+
+def state_bytes(optimizer: "Optimizer", to_come: bool = False) -> int:
+    """The bytes of host memory of an optimizer's state, or of what its first step will make."""
     total = 0
-    for optimizer in list(_OPTIMIZERS):
-        for e in optimizer.entries():
-            raw = e.param._data
-            if e.key in optimizer.state or not e.param.requires_grad or type(raw) in BOXES:
-                continue
-            slots = optimizer.slots(e.group, raw).values()
-            total += sum([s.host_bytes for s in slots])
+    for e in optimizer.entries():
+        raw = e.param._data
+        if (to_come and e.key in optimizer.state) or not e.param.requires_grad:
+            continue
+        if type(raw) not in BOXES:
+            total += sum([s.host_bytes for s in optimizer.slots(e.group, raw).values()])
     return total
+
+
+def average_bytes(ema: Any) -> int:
+    """The bytes of averages of parameters; None: there are none."""
+    found = () if ema is None else ema._averages.values()
+    return sum([BACKENDS[type(x)].nbytes(x) for x in found])
 
 
 class Optimizer:

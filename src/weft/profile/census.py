@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..arrays.parameter import Parameter
+from ..core import objects
 from ..core.backends import BACKENDS
 from ..core.box import BOXES
 from ..core.node import Leaf, Node
+from ..core.objects import with_subclasses
 from ..core.value import Value
 from ..optim.optimizer import Optimizer
 from ..transform.modes.inspect import arrays_in
@@ -103,12 +105,12 @@ def live_objects() -> Objects:
     Garbage that waits for the collector is collected first.
     """
     gc.collect()
-    found = gc.get_objects()
+    tensors, optimizers = with_subclasses(Value), with_subclasses(Optimizer)
+    found = objects.live_objects({*tensors, Node, *optimizers})
     return Objects(
-        # By type(): `__class__` of another library's object may be computed, and warn.
-        [x for x in found if issubclass(type(x), Value) and is_array(_data(x))],
+        [x for x in found if type(x) in tensors and is_array(_data(x))],
         [x for x in found if type(x) is Node],
-        [x for x in found if issubclass(type(x), Optimizer)],
+        [x for x in found if type(x) in optimizers],
     )
 
 

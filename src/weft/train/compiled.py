@@ -1,15 +1,19 @@
 """A step of training as compiled programs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from math import ceil
 from typing import Any
 
+from .. import errors
 from ..arrays.manipulation import stack
 from ..compiler.jit import compile
 from ..core import dtypes
-from ..core.checkpointing import CheckpointConfig
+from ..core.checkpointing import MIB, CheckpointConfig
 from ..core.record import field, record
 from ..optim import clip_grad_value
+from ..optim.optimizer import average_bytes, state_bytes
 from ..transform.modes.backward import no_grad
 from .objective import Means
 from .step import Pairs, Stepper
@@ -40,11 +44,43 @@ class CompiledStepper(Stepper):
     def __post_init__(self) -> None:
         for name in ("gradient", "norm", "unscaled", "update"):
             part = getattr(self, f"_compute_{name}")
-            config = self.checkpoint if name == "gradient" else None
+            config = self._gradient_config() if name == "gradient" else None
             self._programs[name] = compile_part(f"Trainer.{name}", part, config)
 
-    def _add_gradient(self, batch, share: float, means: Means) -> float:
-        loss, metrics = self._programs["gradient"](batch, share * self.precision.factor())
+    def _other_bytes(self) -> int:
+        """What a step holds beside the gradient's program: moments, averages, buffers' copies."""
+        optimizer: Any = getattr(self.optimizer, "optimizer", self.optimizer)  # that is averaged
+        averages = average_bytes(self.ema) + average_bytes(getattr(self.optimizer, "ema", None))
+        return state_bytes(optimizer) + averages + sum([b.nbytes for b in self.model.buffers()])
+
+    def _gradient_config(self) -> CheckpointConfig | None:
+        """The budget of the gradient's program: what the rest of the step leaves."""
+        config = self.checkpoint
+        if config is None or config.budget is None:
+            return config
+        left = max(config.budget - self._other_bytes(), 1)
+        return replace(config, memory_budget_mb=left / MIB)
+
+    def _refusal(self, e: errors.BudgetExceeded) -> errors.BudgetExceeded:
+        """A refusal of the gradient's program, for the whole step."""
+        if self.checkpoint is None or e.smallest is None:
+            return e
+        others = self._other_bytes()
+        least = ceil((e.smallest + others) / MIB * 100) / 100
+        failure = errors.BudgetExceeded(
+            f"Trainer: a budget of {self.checkpoint.memory_budget_mb:g} MiB is too small: moments, "
+            f"averages and copies of buffers take {others / MIB:.4g} MiB, and the program that "
+            f"computes gradients {e.smallest / MIB:.4g} MiB at least, with parameters and data; "
+            f"memory_budget_mb={least:g} works, or a smaller batch"
+        )
+        failure.smallest = round(least * MIB)
+        return failure
+
+    def _add_gradient(self, batch, share: float, means: Means, reserve: int) -> float:
+        try:
+            loss, metrics = self._programs["gradient"](batch, share * self.precision.factor())
+        except errors.BudgetExceeded as e:
+            raise self._refusal(e) from None
         value = loss.item()
         means.add({"loss": value, **metrics}, share)
         return value

@@ -81,7 +81,9 @@ class Stepper:
         means, total = Means(), sum(counts)
         self._forget_gradients()
         for i, (batch, count) in enumerate(zip(batches, counts, strict=True)):
-            loss = self._add_gradient(batch, count / total, means)
+            # The first batch leaves room for the gradients that are there beside the next ones.
+            reserve = self._gradient_bytes() if i == 0 and len(batches) > 1 else 0
+            loss = self._add_gradient(batch, count / total, means, reserve)
             if not isfinite(loss):
                 which = f"batch {i + 1} of {len(batches)}: " if len(batches) > 1 else ""
                 return self._refuse(buffers, means, nan, total, f"{which}the loss is {loss}")
@@ -105,9 +107,15 @@ class Stepper:
             if p.requires_grad:
                 p.grad = None
 
-    def _add_gradient(self, batch, share: float, means: Means) -> float:
-        """Add a batch's part to the gradients, if its loss is finite; returns the loss."""
-        with checkpointing(self.checkpoint):
+    def _gradient_bytes(self) -> int:
+        return sum([p.nbytes for p in self.model.parameters() if p.requires_grad])
+
+    def _add_gradient(self, batch, share: float, means: Means, reserve: int) -> float:
+        """Add a batch's part to the gradients, if its loss is finite; returns the loss.
+
+        reserve  bytes of a budget that the next batch will need
+        """
+        with checkpointing(self.checkpoint, reserve):
             with self.precision.autocast():
                 loss, metrics = self.objective(self.model, batch)
             value = loss.item()

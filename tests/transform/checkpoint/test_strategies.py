@@ -5,6 +5,8 @@ import gc
 import operator
 import os
 from itertools import product
+from threading import Event, Thread
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -258,7 +260,6 @@ def test_nested(everything, name, kind):
 
 def test_threads(everything):
     """Tapes of several threads do not see each other."""
-    from threading import Thread
 
     xs = [wf.tensor(np.random.default_rng(k).normal(size=(6, 6))) for k in range(6)]
     expected = [bits(gradients(f, [x], None)) for x in xs]
@@ -330,6 +331,9 @@ def test_overwritten_behind_our_back():
         {"memory_budget_mb": -1},
         {"strategy": "auto"},
         {"strategy": "auto", "memory_budget_mb": 0},
+        {"memory_budget_mb": "3"},
+        {"min_compute_cost": "much"},
+        {"verify": "yes"},
         {"offload": "tape"},
         {"strategy": "none", "offload": "disk"},
         {"strategy": "auto", "memory_budget_mb": 1, "offload": "cpu"},
@@ -708,3 +712,113 @@ def test_levels_under_a_budget(strategy):
     model.checkpoint(wf.CheckpointConfig(strategy, memory_budget_mb=100))
     for f, value in zip(THROUGH, expected, strict=True):
         assert bits([f(model, x)]) == bits([value])
+
+
+VIEWS = {
+    "reshape": lambda h: h.reshape((-1,)).reshape((64, 64)),
+    "transpose": lambda h: h.T,
+    "slices": lambda h: h[:, ::-1],
+    "both": lambda h: h.T.reshape((64, 64)) + h,
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_views_are_dropped(kind):
+    """A budget above what Full takes by itself works, also where nodes save views."""
+    x = wf.ones((64, 64))
+
+    def run(config):
+        with Counter() as counter, wf.GradientTape(checkpoint=config) as tape:
+            tape.watch(x)
+            h = x
+            for _ in range(20):
+                h = wf.sin(VIEWS[kind](h))
+            total = h.sum()
+            del h
+        with counter:
+            return counter, tape.gradient(total, x)
+
+    counter, expected = run(wf.CheckpointConfig("full"))
+    needed = (fixed_bytes() + counter.peak) * 1.02 / MIB
+    for strategy in ("full", "auto"):
+        _, found = run(wf.CheckpointConfig(strategy, memory_budget_mb=needed))
+        assert bits([found]) == bits([expected])
+
+
+def test_other_threads_are_left_alone():
+    """Counting all tensors does not disturb what other threads are making."""
+    failures, stop = [], Event()
+
+    def innocent():
+        while not stop.is_set():
+            try:
+                assert len(tuple(i for i in range(200))) == 200
+            except BaseException as e:
+                failures.append(e)
+
+    model, x = deep(2)
+    config = wf.CheckpointConfig("auto", memory_budget_mb=500)
+    thread = Thread(target=innocent)
+    thread.start()
+    for _ in range(30):
+        step(model, x, config, "tape", False)
+        wf.profile.census()
+        wf.memory_stats()
+    stop.set()
+    thread.join()
+    assert failures == []
+
+
+def test_a_refusal_leaves_no_cycle():
+    gc.collect()
+    gc.disable()
+    try:
+        found = []
+        for _ in range(3):
+            x = wf.ones((100, 100))
+            config = wf.CheckpointConfig("auto", memory_budget_mb=0.01)
+            with pytest.raises(errors.BudgetExceeded) as caught:
+                with wf.GradientTape(checkpoint=config) as tape:
+                    tape.watch(x)
+                    total = wf.sin(wf.exp(x)).sum()
+                tape.gradient(total, x)
+            found.append(caught.value.smallest)
+            weak = ref(x._data)
+            del tape, total, x, caught
+            assert weak() is None
+        assert len(set(found)) == 1
+    finally:
+        gc.enable()
+
+
+def test_the_named_budget_works():
+    """Copies of gradients after the sweep are part of it."""
+    x, y, z = (wf.ones((100, 100)) for _ in range(3))
+
+    def run(budget):
+        config = wf.CheckpointConfig("auto", memory_budget_mb=budget)
+        with wf.GradientTape(checkpoint=config) as tape:
+            for t in (x, y, z):
+                tape.watch(t)
+            total = F.linear(x, y, z[0]).sum()
+        return tape.gradient(total, [x, y, z])
+
+    with pytest.raises(errors.BudgetExceeded) as caught:
+        run(0.01)
+    assert all(g is not None for g in run(caught.value.smallest / MIB))
+
+
+def test_verify_without_a_strategy():
+    calls = []
+
+    def f(x):
+        calls.append(1)
+        return wf.sin(x * len(calls))
+
+    x = wf.ones(1000)
+    config = wf.CheckpointConfig("none", verify=True)
+    with wf.GradientTape(checkpoint=config) as tape:
+        tape.watch(x)
+        total = wf.checkpoint(f, x).sum()
+    with pytest.raises(errors.ReplayDiffers):
+        tape.gradient(total, x)

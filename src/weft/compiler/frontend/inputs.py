@@ -34,10 +34,10 @@ class Call:
 
 
 class Now:
-    """The current call."""
+    """The current call; None between calls."""
 
     def __init__(self, call: Call):
-        self.call = call
+        self.call: Any = call
 
     def number(self, position: int) -> float:
         """A number among the arguments."""

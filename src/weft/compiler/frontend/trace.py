@@ -78,6 +78,7 @@ def _trace(name: str, f: Callable[..., Any], taken: CallArguments, exact: bool) 
             program = _finish(capture, box, arguments, copies)
     finally:
         capture.closed = True
+        capture.arguments.clear()  # the program holds none of them
     if ran.asks_types and taken.call.numbers and not exact:
         return _trace(name, f, taken, exact=True)
     report_copies(name, f, copies, ran.user)

@@ -345,6 +345,7 @@ class Variant:
             self.derivative.attach(call, values, raws, self._results(leaves))
         for commit in self.after:
             commit()
+        self.now.call = None  # its arguments are the caller's
         return self.rebuild(leaves)
 
     def stop(self, room: list[np.ndarray] | None, task: int) -> None:

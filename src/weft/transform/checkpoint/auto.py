@@ -26,6 +26,7 @@ from ...arrays.random import get_state, set_state
 from ...core.backends import BACKENDS
 from ...core.checkpointing import MIB, CheckpointConfig
 from ...core.node import Node, NodeExtra
+from ...core.objects import live_objects
 from ...core.types import Raw
 from ...core.value import GROUND
 from ..modes import limited
@@ -84,7 +85,8 @@ class Auto(Saving):
         self._allowed = self.budget  # more than that, once the budget was found too small
         self._undo: list[tuple[Any, Any, Any]] = []
         self._streams: Any = None
-        self._depth = 0
+        self._depth = self._sweeps = 0
+        self._collected = False  # whether garbage was
         limited.alive.add(self)
 
     # -- blocks ----------------------------------------------------------------------------------
@@ -135,13 +137,25 @@ class Auto(Saving):
 
     @contextmanager
     def around_sweep(self) -> Iterator[None]:
-        """The block of a sweep, at whose end a budget that was too small is refused."""
+        """The block of a sweep, at whose end a budget that was too small is refused.
+
+        Of blocks within one another, the outermost decides.
+        """
         with self.block():
-            yield
+            self._sweeps += 1
+            try:
+                yield
+            finally:
+                self._sweeps -= 1
+            if self._sweeps:
+                return
             if self._allowed > self.budget:
                 raise self.refusal()
             self._undo.clear()  # the step is done: nothing of it is put back any more
             self._streams = get_state()
+
+    def reserve(self, nbytes: int) -> None:
+        self._fixed += nbytes
 
     # -- what counts -----------------------------------------------------------------------------
 
@@ -175,8 +189,7 @@ class Auto(Saving):
     def _count_before(self) -> None:
         """Count what is there: what optimizers hold or will make, and all tensors."""
         self._fixed += above.bytes_to_come()
-        tensors = [x for x in gc.get_objects() if type(x) in GROUND]
-        found = [*above.held(), *[getattr(x, "_data", None) for x in tensors]]
+        found = [*above.held(), *[getattr(x, "_data", None) for x in live_objects(GROUND)]]
         for raw in found:  # those on other devices are not in this memory
             if type(raw) in BACKENDS and BACKENDS[type(raw)].array_type is np.ndarray:
                 self._charge(raw)
@@ -192,6 +205,8 @@ class Auto(Saving):
             value = self.values.of(raw)
             if value.__class__ is Value and value.step is not None and value.nbytes >= LEAST:
                 kept = value.kept()
+                if kept is None and not self.values.firm(value):
+                    continue  # it could not be dropped
                 if kept is None:
                     kept = Kept(value, raw, self)
                     value.kept = ref(kept)
@@ -223,11 +238,16 @@ class Auto(Saving):
     def _make_room(self, size: int) -> bool:
         """Drop saved values until `size` more bytes fit; the allocator calls this.
 
-        If nothing is left to drop, the limit is raised to what is needed: the step is refused at
-        its end, with that limit.
+        If nothing is left to drop, garbage is collected; then the limit is raised to what is
+        needed: the step is refused at its end, with that limit.
         """
         while self.live + size > self._allowed:
-            if not self._drop_one():
+            if self._drop_one():
+                continue
+            if not self._collected:  # what is left of earlier steps may wait for that
+                self._collected = True
+                gc.collect()
+            else:
                 self._allowed = self.live + size
         self._set_limit()
         return True
@@ -317,11 +337,8 @@ def _call(me: Callable[[], Any], method: Callable[..., Any], *args: Any) -> Any:
 
 def _frees(group: list[Kept]) -> bool:
     """Whether dropping what is kept of one piece of memory frees it: nobody else holds it."""
-    views: dict[int, int] = {}
-    for kept in group:
-        base = kept.array.base
-        if base is not None:
-            views[id(base)] = views.get(id(base), 0) + 1
+    bases = [id(kept.array.base) for kept in group if kept.array.base is not None]
+    views = {key: bases.count(key) for key in bases}
     for kept in group:
         array = kept.array
         if _holders(array) != _ALONE + views.pop(id(array), 0):

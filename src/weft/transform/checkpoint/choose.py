@@ -41,14 +41,19 @@ def check_config(what: str, config: Any) -> Any:
 
 def saving_for(config: CheckpointConfig | None) -> Saving | None:
     """What saves under a config, for one program; None if everything is kept."""
-    if config is None or (config.strategy is CheckpointStrategy.None_ and config.budget is None):
+    if config is None:
+        return None
+    keeps_all = config.strategy is CheckpointStrategy.None_ and config.budget is None
+    if keeps_all and not config.verify:
         return None
     return _SAVING[config.strategy][config.budget is not None](config)
 
 
 @contextmanager
-def checkpointing(config: CheckpointConfig | None) -> Iterator[None]:
+def checkpointing(config: CheckpointConfig | None, reserve: int = 0) -> Iterator[None]:
     """A block that is recorded under a config.
+
+    reserve  bytes of a budget that others will take
 
     In a function that is being compiled it does nothing: there `wf.compile` has the config.
     """
@@ -57,5 +62,6 @@ def checkpointing(config: CheckpointConfig | None) -> Iterator[None]:
     if saving is None:
         yield
         return
+    saving.reserve(reserve)
     with saving.block(), override_settings(saving=saving):
         yield

@@ -131,6 +131,9 @@ class Saving:
         """Keep an array that was computed again, for other nodes that save it."""
         kept.array = array
 
+    def reserve(self, nbytes: int) -> None:
+        """Leave bytes of a budget to others."""
+
     def block(self) -> AbstractContextManager[Any]:
         """The block in which a program is recorded."""
         return nullcontext()

@@ -103,7 +103,8 @@ class Value:
         self.strong: Any = None
         self.kept: Callable[[], Kept | None] = _nothing
         self.touched = 0
-        self.firm = False  # whether everything that computing it again needs will be there
+        # Whether everything that computing it again needs will be there; None: not known yet.
+        self.firm: bool | None = None
         self.digest: bytes | None = None
 
     @property
@@ -235,21 +236,19 @@ class Values:
         waiting = [(value, False)]
         while waiting:
             v, seen = waiting.pop()
-            if v.firm:
+            if v.firm is not None:
                 continue
             if v.step is None:
                 v.strong = v.array
                 v.firm = v.strong is not None
-                if not v.firm:
-                    return False
             elif seen:
-                v.firm = True
+                v.firm = all([i.firm for i in v.step.values])
+            elif any(_is_overwritten(i, v.step) for i in v.step.values):
+                v.firm = False
             else:
-                if any(_is_overwritten(i, v.step) for i in v.step.values):
-                    return False
                 waiting.append((v, True))
                 waiting += [(i, False) for i in v.step.values]
-        return True
+        return bool(value.firm)
 
     def missing(self, target: Value) -> tuple[list[Step], dict[Value, Any]]:
         """The steps that compute a value, oldest first, and the arrays that they start from."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Iterator
 from threading import get_ident
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.aval import Shape
 from ...core.backends import BACKENDS, PYTHON_SCALARS
 from ...core.node import Node, Severed
+from ...core.objects import live_objects
 from ...core.op import Partials
 from ...core.record import field, record
 from ...core.recording import Packed, is_pick
@@ -39,7 +39,7 @@ class MemoryStats:
 
 def _live_nodes() -> list[Node]:
     """Every live recorded node, from the garbage collector: there is no list of them."""
-    return [n for n in gc.get_objects() if type(n) is Node]
+    return live_objects((Node,))
 
 
 def arrays_in(saved: tuple[Any, ...] | None) -> Iterator[Raw]:

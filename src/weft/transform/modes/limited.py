@@ -1,7 +1,7 @@
 """Sweeps through graphs whose memory is limited by a budget."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -21,9 +21,17 @@ alive: WeakSet[Any] = WeakSet()
 @contextmanager
 def around_sweep(starts: Iterable[Any]) -> Iterator[None]:
     """The block of a sweep: inside those of all limits that its graph was recorded under."""
-    with ExitStack() as blocks:
-        for limit in _limits_behind(starts):
-            blocks.enter_context(limit.around_sweep())
+    with _inside(_limits_behind(starts)):
+        yield
+
+
+@contextmanager
+def _inside(limits: list[Limit]) -> Iterator[None]:
+    """The blocks of limits. Not by an ExitStack, which keeps an exception in a cycle."""
+    if not limits:
+        yield
+        return
+    with limits[0].around_sweep(), _inside(limits[1:]):
         yield
 
 
