@@ -122,9 +122,9 @@ def estimate(
     eager mode, what operations and their kernels allocate, until Python frees it. A step that is
     compiled several times, for several kinds of calls, has an arena for each. Kernels'
     temporaries are those on this machine's number of threads; those of decompositions, Fourier
-    transforms, sorting and random draws are not known and not counted. Memory that is alive and has nothing
-    to do with the step is not counted. An eager step may have a checkpoint strategy; under a budget
-    or with values on disk it is refused: the budget is its peak, or it raises.
+    transforms, sorting and random draws are not known and not counted. Memory that is alive and has
+    nothing to do with the step is not counted. An eager step may have a checkpoint strategy; under
+    a budget or with values on disk it is refused: the budget is its peak, or it raises.
 
     >>> import weft as wf
     >>> model = wf.nn.Sequential(wf.nn.Linear(64, 64), wf.nn.Tanh(), wf.nn.Linear(64, 1))
