@@ -1,9 +1,11 @@
 """Training steps of six networks in Weft, under budgets and strategies.
 
 Slowdowns are beside the same step without a budget. The last rows are strategies without a budget.
-Compiled, `peak` is what a call takes by its memory plan, and slowdowns are also estimated by the
-compiler. Eager, it is what the allocator counts, temporaries included; `tracemalloc` is the peak of
-the same step by Python's own count of NumPy's memory, in a run that is not timed.
+Compiled, `peak` is what a call takes by its memory plan; `counted` is the most that NumPy's
+allocator had given at once in a third step, with model, moments and the program's own tables;
+slowdowns are also estimated by the compiler. Eager, `peak` is what the allocator counts, temporaries
+included; `tracemalloc` is the peak of the same step by Python's own count of NumPy's memory, in a
+run that is not timed.
 """
 
 import gc
@@ -186,9 +188,22 @@ def row(name: str, title: str, config: CheckpointConfig, plain, arguments) -> No
     estimated = 1 + (again.share if again else 0)
     measured = slowdown(plain, step, arguments)
     print(
-        f"  {title:>9} {budget:>9} {taken.peak / MIB:9.2f} {100 * share:7.1f} % "
+        f"  {title:>9} {budget:>9} {taken.peak / MIB:9.2f} {counted(name, config) / MIB:9.2f} "
+        f"{100 * share:7.1f} % "
         f"{estimated:9.3f} {measured:9.3f}"
     )
+
+
+def counted(name: str, config: CheckpointConfig | None) -> int:
+    """The most bytes of NumPy's arrays in a third step, all that it has made included."""
+    with wf.profile.Counter() as counter:
+        step, arguments = step_of(name, config)
+        step(*arguments)
+        step(*arguments)
+        gc.collect()
+        counter.reset_peak()
+        step(*arguments)
+    return counter.peak
 
 
 def compiled_report(name: str) -> None:
@@ -200,7 +215,9 @@ def compiled_report(name: str) -> None:
         f"  {taken.fixed / MIB:.2f} MiB of inputs and results, {taken.arena / MIB:.2f} in between"
     )
     print(
-        f"  {'share':>9} {'budget':>9} {'peak':>9} {'of arena':>9} {'estimated':>9} {'measured':>9}"
+        f"  {'share':>9} {'budget':>9} {'peak':>9} {'counted':>9} {'of arena':>9} "
+        f"{'estimated':>9} {'measured':>9}",
+        flush=True,
     )
     for share in SHARES:
         budget = (taken.fixed + share * taken.arena) / MIB
