@@ -3,9 +3,9 @@
 Slowdowns are beside the same step without a budget. The last rows are strategies without a budget.
 Compiled, `peak` is what a call takes by its memory plan; `counted` is the most that NumPy's
 allocator had given at once in a third step, with model, moments and the program's own tables;
-slowdowns are also estimated by the compiler. Eager, `peak` is what the allocator counts, temporaries
-included; `tracemalloc` is the peak of the same step by Python's own count of NumPy's memory, in a
-run that is not timed.
+slowdowns are also estimated by the compiler. Eager, `peak` is what the allocator counts, also of
+temporaries; `tracemalloc` is the peak of the same step by Python's own count of NumPy's memory, in
+a run that is not timed.
 """
 
 import gc
