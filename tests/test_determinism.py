@@ -471,16 +471,16 @@ def test_a_blas_that_cannot_be_pinned(monkeypatch):
 def unrepeatable(monkeypatch):
     """Row `flip` computed by a kernel that PyTorch refuses."""
     from weft.backend.torch import namespace as torch_
-    from weft.core.backends import guard
+    from weft.core.backends import bind_again
 
     def flip(x, axes):
         return x.clone().put_(torch.tensor([0]), torch.tensor([5.0]))
 
     monkeypatch.setattr(torch_, "flip", flip)
-    guard(torch.Tensor, None)  # binds the kernels anew
+    bind_again(torch.Tensor)
     yield wf.tensor([1.0, 2.0, 3.0], device="torch", requires_grad=True)
     monkeypatch.undo()
-    guard(torch.Tensor, None)
+    bind_again(torch.Tensor)
 
 
 def test_strict_refuses_and_names_op_line_and_alternative(unrepeatable):

@@ -78,16 +78,17 @@ def guard(cls: type | None, bound: Guard) -> None:
     Wrappers of all types are around those of one; besides, a later one is around an earlier one.
     """
     GUARDS.setdefault(cls, []).append(bound)
-    _bind_again(cls)
+    bind_again(cls)
 
 
 def unguard(cls: type | None, bound: Guard) -> None:
     """Bind kernels without a wrapper that `guard` was called with."""
     GUARDS[cls].remove(bound)
-    _bind_again(cls)
+    bind_again(cls)
 
 
-def _bind_again(cls: type | None) -> None:
+def bind_again(cls: type | None) -> None:
+    """Look up an array type's kernels anew when they are used; None: all types'."""
     for weak in list(_MADE.values()):
         kernels = weak()
         if kernels is not None:

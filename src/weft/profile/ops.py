@@ -186,8 +186,8 @@ class OpProfiler:
     >>> with wf.profile.OpProfiler() as profiler:
     ...     loss = wf.tanh(x @ x).sum()
     ...     _ = loss.backward()
-    >>> sorted(row.name for row in profiler.table().rows)
-    ['matmul', 'matmul backward', ... 'tanh', 'tanh backward'...]
+    >>> {"matmul", "matmul backward", "tanh"} <= {row.name for row in profiler.table().rows}
+    True
     """
 
     def __init__(self, *, memory: bool = True, peaks: Peaks | None = None):
