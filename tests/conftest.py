@@ -87,6 +87,13 @@ def pytest_runtest_teardown(item):
     return result
 
 
+@pytest.fixture(scope="module", autouse=True)
+def old_objects_are_set_aside():
+    """What earlier modules have left is not looked through by this one's collections."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def no_graphs():
     """For tests that count saved values: graphs that another library still holds are emptied."""

@@ -26,7 +26,7 @@ SCRIPT = Path(__file__).with_name("interrupted.py")
 SOAK = os.environ.get("WEFT_SOAK") == "1"
 # Far more than it takes (bench/interrupts.py says how long that is): the machine may be busy.
 SOON = 10.0
-TIMES = {"small step": 300, "compiling": 100}
+TIMES = {"small step": 300, "compiling": 40}
 
 
 @pytest.mark.parametrize("name", [*PURE, *TRAINING])
