@@ -33,7 +33,7 @@ from .arrays import einops_, memory, namespace
 from .arrays.tensor import Tensor
 from .compiler.eager import kernels
 from .core import warned
-from .transform.checkpoint import auto
+from .transform.checkpoint import host
 from .transform.jacobian import compiler
 from .transform.modes import backward
 
@@ -49,7 +49,7 @@ def assemble() -> dict[str, Any]:
     for name in ("backward", "register_hook", "retain_grad"):
         setattr(Tensor, name, getattr(backward, name))
     kernels.install()
-    auto.above.new_counter, auto.above.held, auto.above.bytes_to_come = _counting()
+    host.above.new_counter, host.above.held, host.above.bytes_to_come = _counting()
     compiler.install(lambda f: import_module(f"{__package__}.compiler.jit").compile(f))
     return namespace.FUNCTIONS | namespace.CONSTANTS | namespace.MODULES
 
@@ -64,7 +64,7 @@ def _counting() -> tuple[Any, Any, Any]:
     def held() -> Any:
         return sys.modules[name].held_arrays() if name in sys.modules else ()
 
-    def bytes_to_come() -> int:
-        return sys.modules[name].bytes_to_come() if name in sys.modules else 0
+    def bytes_to_come(device: str) -> int:
+        return sys.modules[name].bytes_to_come(device) if name in sys.modules else 0
 
     return make, held, bytes_to_come

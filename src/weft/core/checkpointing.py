@@ -101,11 +101,6 @@ class CheckpointConfig:
                 f"CheckpointConfig: offload={self.offload!r} moves what a strategy does not keep, "
                 "and None_ keeps everything; strategy='full' moves all"
             )
-        if self.offload == "cpu" and self.budget is not None:
-            raise errors.ArgumentError(
-                "CheckpointConfig: offload='cpu' with a budget, which is of host memory; "
-                "offload='disk' moves out of that"
-            )
 
     @property
     def budget(self) -> int | None:

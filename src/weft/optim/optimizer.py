@@ -70,20 +70,20 @@ def held_arrays() -> Iterator[Any]:
                 yield raw
 
 
-def bytes_to_come() -> int:
-    """The bytes of host memory that all optimizers' first steps will take for their states."""
-    return sum([state_bytes(optimizer, True) for optimizer in list(_OPTIMIZERS)])
+def bytes_to_come(device: str) -> int:
+    """The bytes on a device that all optimizers' first steps will take for their states."""
+    return sum([state_bytes(optimizer, device, True) for optimizer in list(_OPTIMIZERS)])
 
 
-def state_bytes(optimizer: "Optimizer", to_come: bool = False) -> int:
-    """The bytes of host memory of an optimizer's state, or of what its first step will make."""
+def state_bytes(optimizer: "Optimizer", device: str = "cpu", to_come: bool = False) -> int:
+    """The bytes on a device of an optimizer's state, or of what its first step will make."""
     total = 0
     for e in optimizer.entries():
         raw = e.param._data
         if (to_come and e.key in optimizer.state) or not e.param.requires_grad:
             continue
         if type(raw) not in BOXES:
-            total += sum([s.host_bytes for s in optimizer.slots(e.group, raw).values()])
+            total += sum([s.bytes_on(device) for s in optimizer.slots(e.group, raw).values()])
     return total
 
 

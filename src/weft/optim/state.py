@@ -31,10 +31,13 @@ class Slot:
     fill: float = 0.0
     every: int = 1
 
-    @property
-    def host_bytes(self) -> int:
-        """The host memory that it takes."""
-        return allocated_bytes(self.shape, self.dtype) if self.device == "cpu" else 0
+    def bytes_on(self, device: str) -> int:
+        """The memory that it takes there."""
+        if device != self.device:
+            return 0
+        if device == "cpu":
+            return allocated_bytes(self.shape, self.dtype)
+        return prod(self.shape) * self.dtype.itemsize
 
     def allocate(self) -> Any:
         """The raw array of a new state; a complex one has the fill in both parts."""

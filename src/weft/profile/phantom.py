@@ -26,7 +26,7 @@ from ..core.aval import Aval
 from ..core.backends import BACKENDS, GUARDS, KERNELS, guard, unguard
 from ..core.op import TABLE, Op
 from ..core.value import aval_of
-from ..transform.checkpoint.auto import above
+from ..transform.checkpoint.host import above
 from . import tile_workspace, workspace  # noqa: F401  (the first states its rows)
 from .counter import Counter
 from .ledger import Ledger

@@ -21,7 +21,7 @@ from weft.core.settings import current
 from weft.nn import functional as F
 from weft.optim.optimizer import held_arrays
 from weft.profile import Counter
-from weft.transform.checkpoint import auto, choose, offload, strategies
+from weft.transform.checkpoint import auto, choose, host, offload, strategies
 from weft.transform.modes import limited
 from weft.transform.modes.trees import flatten
 
@@ -336,7 +336,6 @@ def test_overwritten_behind_our_back():
         {"verify": "yes"},
         {"offload": "tape"},
         {"strategy": "none", "offload": "disk"},
-        {"strategy": "auto", "memory_budget_mb": 1, "offload": "cpu"},
     ],
 )
 def test_bad_configs(bad):
@@ -449,6 +448,8 @@ def fixed_bytes() -> int:
         if isinstance(t, wf.Tensor) and isinstance(getattr(t, "_data", None), np.ndarray):
             root = t._data if t._data.base is None else t._data.base
             owners[id(root)] = root.nbytes
+    for key, (_, nbytes, _) in host.KNOWN._owners.items():  # of garbage that is set aside, too
+        owners[key] = nbytes
     return sum(owners.values())
 
 
@@ -542,22 +543,19 @@ def test_a_block_that_is_refused_leaves_the_settings(monkeypatch):
     def refuse():
         raise errors.ArgumentError("another allocator")
 
-    monkeypatch.setattr(auto.above, "new_counter", refuse)
+    monkeypatch.setattr(host.above, "new_counter", refuse)
     before = current.get()
     with pytest.raises(errors.ArgumentError, match="another allocator"):
         wf.GradientTape(checkpoint=wf.CheckpointConfig("auto", memory_budget_mb=1)).__enter__()
     assert current.get() is before
 
 
-def test_budgets_are_for_numpys_arrays():
-    """On PyTorch's arrays a budget is refused, and the other strategies work."""
+def test_strategies_on_pytorchs_arrays():
     x = wf.tensor(np.random.default_rng(0).normal(size=(40, 40))).to("torch")
     expected = [g.to("cpu") for g in gradients(f, [x], None)]
     for config in CONFIGS.values():
         found = [g.to("cpu") for g in gradients(f, [x], config)]
         assert bits(found) == bits(expected)
-    with pytest.raises(errors.DeviceError, match=r"limits NumPy's arrays.*'torch'"):
-        gradients(f, [x], wf.CheckpointConfig("auto", memory_budget_mb=100))
 
 
 def test_optimizers_of_compiled_steps_count():

@@ -73,7 +73,11 @@ def raw_dtype(dtype: np.dtype | torch.dtype) -> torch.dtype:
 
 def device_of(x: torch.Tensor) -> str:
     """ "torch" on the CPU, else "cuda:0" and so on."""
-    d = x.device
+    return device_name(x.device)
+
+
+def device_name(d: torch.device) -> str:
+    """Weft's name of a PyTorch device."""
     return "torch" if d.type == "cpu" else f"{d.type}:{d.index}"
 
 

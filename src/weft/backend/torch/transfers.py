@@ -130,3 +130,8 @@ class Transfers:
         if device not in self._devices:
             self._devices[device] = DeviceTransfers(self._streams(device))
         return [self._devices[device].store(x) for x in raws]
+
+    def settle(self) -> None:
+        """Let go of all tensors whose copies were begun: what computes next waits for those."""
+        for transfers in self._devices.values():
+            transfers.settle(0)

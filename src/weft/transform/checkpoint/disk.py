@@ -154,6 +154,9 @@ class Disk:
             Stored(range_, a.__array_interface__["data"][0] - low, a, xp, device) for a in arrays
         ]
 
+    def settle(self) -> None:
+        """Nothing is under way: `store` writes at once."""
+
 
 def _bounds(a: np.ndarray) -> tuple[int, int]:
     """The addresses where an array's elements begin and end."""

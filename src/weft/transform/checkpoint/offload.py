@@ -34,6 +34,10 @@ class Place(Protocol):
         """Move out arrays that share their memory; None if they are to stay."""
         ...
 
+    def settle(self) -> None:
+        """Let go of what was moved out, though it may not be copied yet."""
+        ...
+
 
 class Host:
     """Host memory, for arrays on a GPU; those that are in host memory stay."""
@@ -50,6 +54,10 @@ class Host:
 
             self._transfers = Transfers()
         return self._transfers.store(raws)
+
+    def settle(self) -> None:
+        if self._transfers is not None:
+            self._transfers.settle()
 
 
 def place_for(offload: str) -> Place:

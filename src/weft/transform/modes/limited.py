@@ -1,6 +1,6 @@
 """Sweeps through graphs whose memory is limited by a budget."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -13,16 +13,31 @@ class Limit(Protocol):
 
     def around_sweep(self) -> Any: ...
 
+    def keep(self, array: Any) -> None:
+        """Take note of a gradient that a sweep hands out."""
+        ...
+
 
 # The limits whose graphs may be alive.
 alive: WeakSet[Any] = WeakSet()
 
 
 @contextmanager
-def around_sweep(starts: Iterable[Any]) -> Iterator[None]:
-    """The block of a sweep: inside those of all limits that its graph was recorded under."""
-    with _inside(_limits_behind(starts)):
-        yield
+def around_sweep(starts: Iterable[Any]) -> Iterator[Callable[[Any], Any]]:
+    """The block of a sweep: inside those of all limits that its graph was recorded under.
+
+    It gives a function that notes and returns what is handed out: a list or dict of gradients.
+    """
+    limits = _limits_behind(starts)
+
+    def keep(gradients: Any) -> Any:
+        for g in gradients.values() if isinstance(gradients, dict) else gradients:
+            for limit in limits:
+                limit.keep(getattr(g, "_data", g))
+        return gradients
+
+    with _inside(limits):
+        yield keep
 
 
 @contextmanager

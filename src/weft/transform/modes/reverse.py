@@ -119,8 +119,8 @@ def sweep(
 
 
 def _limited(seeds, asked) -> dict[Any, Array]:
-    with limited.around_sweep(seeds):
-        return _sweep(seeds, *asked)
+    with limited.around_sweep(seeds) as keep:
+        return keep(_sweep(seeds, *asked))  # no name holds it if the budget is refused
 
 
 def _observed(seeds, asked, observers: tuple[SweepObserver, ...]) -> dict[Any, Array]:

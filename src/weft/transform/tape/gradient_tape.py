@@ -343,8 +343,11 @@ class GradientTape:
         _refuse_severed(targets, wanted)
         nodes = [self._target_node(t) for t in targets]
         # Seeds and copies of gradients count in a budget, too.
-        with limited.around_sweep(nodes) if limited.alive else nullcontext():
-            return self._sweep(targets, sources, nodes, goals, output_gradients, scale)
+        asked = targets, sources, nodes, goals, output_gradients, scale
+        if not limited.alive:
+            return self._sweep(*asked)
+        with limited.around_sweep(nodes) as keep:
+            return keep(self._sweep(*asked))
 
     def _sweep(self, targets, sources, nodes, goals, output_gradients, scale: float):
         wanted = {n for n in goals if n is not None}

@@ -1,0 +1,185 @@
+"""A budget of bytes on a PyTorch device: room is made before each of PyTorch's operations.
+
+PyTorch's allocator of a GPU counts, and takes no limit on what it counts. So each operation's need
+is known beforehand: from the last time it ran with such arguments, or guessed at the first time. If
+the counter shows at the end that the budget was passed all the same, the step is refused, and what
+was guessed is measured the next time. Tensors in host memory are counted by ourselves.
+"""
+
+from typing import Any
+from weakref import ref
+
+import torch
+
+from ...backend.torch.allocations import (
+    Observer,
+    allocates,
+    are_last,
+    bytes_of,
+    signature,
+    tensors_of,
+)
+from ...backend.torch.namespace import device_name
+from ...core.objects import live_objects
+from ...core.value import GROUND
+from .host import above
+from .limits import ALONE, DropOne, Limit, holders
+from .values import Kept
+
+# The most signatures of operations that are remembered for a device, and how often an operation is
+# measured: the first time it may allocate what stays, a library's workspace.
+_REMEMBERED, _TIMES = 100_000, 2
+
+# By device: the bytes that operations need for a moment, results included, by their signature, and
+# how often that was measured.
+_NEEDS: dict[torch.device, dict[Any, tuple[int, int]]] = {}
+
+
+class DeviceLimit(Limit):
+    """A budget of tensors on one device."""
+
+    def __init__(self, device: torch.device, budget: int, drop_one: DropOne):
+        super().__init__(budget, drop_one)
+        self._device, self._name = device, device_name(device)
+        self._bytes = bytes_of(device)
+        self._needs = _NEEDS.setdefault(device, {})
+        self._most = 0  # at least what is live now
+        self._before = 0
+
+    @property
+    def live(self) -> int:
+        self._most = self._bytes.read()[0] + self.reserved
+        return self._most
+
+    @property
+    def before(self) -> int:
+        return self._before + self.reserved
+
+    def use(self) -> None:
+        """Values of the program lie here: from now on the limit holds."""
+        if self.in_use:
+            return
+        self.in_use = True
+        self.reserved += above.bytes_to_come(self._name)
+        for x in () if self._bytes.is_complete else live_objects(GROUND):
+            raw = getattr(x, "_data", None)
+            if isinstance(raw, torch.Tensor) and raw.device == self._device:
+                self._bytes.add(raw)
+        self._before, peak = self._bytes.read()
+        self._most = self._before + self.reserved
+        if peak + self.reserved > self.budget:  # else the peak tells that the budget was kept
+            self._bytes.begin_peak()
+
+    def count(self, array: torch.Tensor) -> None:
+        """Count memory that was there before: parameters, batches."""
+        self.use()
+        self._bytes.add(array)
+
+    def check(self) -> None:
+        """Note whether the budget was passed without our knowledge."""
+        peak = self._bytes.read()[1] + self.reserved
+        if self.in_use and peak > self.allowed:
+            self.allowed = peak
+            self._needs.clear()  # to be measured again
+
+    def piece(self, array: Any) -> int | None:
+        if not isinstance(array, torch.Tensor) or array.device != self._device:
+            return None
+        return array.untyped_storage()._cdata
+
+    def frees(self, group: list[Kept]) -> bool:
+        bases = {id(kept.array._base) for kept in group}
+        for kept in group:
+            array = kept.array
+            # PyTorch holds the object of what other tensors are views of.
+            if holders(array) - ALONE not in (0, int(id(array) in bases)):
+                return False
+        return are_last([kept.array for kept in group])
+
+    # -- operations ------------------------------------------------------------------------------
+
+    def run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run an operation of PyTorch's, after room was made for it."""
+        if not allocates(func):
+            return func(*args, **kwargs)
+        key = func, signature(args), signature(tuple(kwargs.values()))
+        need, times = self._needs.get(key, (0, 0))
+        if times < _TIMES:
+            return self._measure(key, func, args, kwargs)
+        if self._most + need > self.allowed and self.live + need > self.allowed:
+            self.make_room(need)
+        self._most += need
+        return self._call(func, args, kwargs)
+
+    def _measure(self, key: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run an operation, with room for what it needed last time or for a guess."""
+        operands = sum([x.nelement() * x.element_size() for x in tensors_of(args)])
+        had, times = self._needs.get(key, (2 * operands, 0))
+        if self.live + had > self.allowed:
+            self._make_some_room(had)
+        before, most = self._bytes.read()
+        result = self._call(func, args, kwargs)
+        after, peak = self._bytes.read()
+        if peak > most:
+            need = peak - before
+            self.allowed = max(self.allowed, peak + self.reserved)
+        else:  # less than what was free below the peak; copies of operands may be made inside
+            inside = operands if self._bytes.is_complete else 0
+            need = min(most - before, after - before + inside)
+        if len(self._needs) > _REMEMBERED:
+            self._needs.clear()
+        self._needs[key] = (min(need, had) if times else need), times + 1
+        self._most = after + self.reserved
+        return result
+
+    def _make_some_room(self, size: int) -> None:
+        """Drop values until so many bytes fit, as far as there are any: they may not be needed."""
+        while self.live + size > self.allowed and self._drop_one(self):
+            pass
+
+    def _call(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run an operation; where the device has no memory left, drop values and try again."""
+        while True:
+            try:
+                result = func(*args, **kwargs)
+                break
+            except torch.OutOfMemoryError:
+                if not self._drop_one(self):
+                    raise
+        if not self._bytes.is_complete:
+            for x in tensors_of(result if isinstance(result, list | tuple) else (result,)):
+                self._bytes.add(x)
+        return result
+
+
+class Devices:
+    """The limits of one budget on PyTorch's devices.
+
+    reserved  bytes that are left to others on each
+    """
+
+    def __init__(self, budget: int, drop_one: DropOne, reserved: int):
+        self._budget, self._drop_one, self._reserved = budget, drop_one, reserved
+        self.limits: dict[torch.device, DeviceLimit] = {}
+
+    def of(self, array: torch.Tensor) -> DeviceLimit:
+        """The limit of the device that an array is on."""
+        if array.device not in self.limits:
+            limit = DeviceLimit(array.device, self._budget, self._drop_one)
+            limit.reserved += self._reserved
+            self.limits[array.device] = limit
+        return self.limits[array.device]
+
+
+def observe(devices: Devices) -> Observer:
+    """A block whose operations run within these limits."""
+    weak = ref(devices)
+
+    def run(func: Any, args: tuple, kwargs: dict[str, Any], device: torch.device) -> Any:
+        found = weak()
+        limit = None if found is None else found.limits.get(device)
+        if limit is None or not limit.in_use:
+            return func(*args, **kwargs)
+        return limit.run(func, args, kwargs)
+
+    return Observer(run)

@@ -1,0 +1,248 @@
+"""Budgets of bytes on PyTorch's devices: kept by measured bytes, gradients of the same bits.
+
+Without a GPU the device is PyTorch's CPU, whose live bytes the tests count by themselves: every
+storage that an operation makes, until it is freed. On a GPU its allocator's counter is asked.
+"""
+
+import gc
+from contextlib import contextmanager
+from weakref import ref
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import weft as wf
+from weft import errors, nn
+from weft.nn import functional as F
+from weft.transform.checkpoint import devices
+
+MIB = 1 << 20
+DEVICES = [
+    "torch",
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    ),
+]
+
+
+class Storages(TorchDispatchMode):
+    """Counts the bytes of storages, from when an operation makes them until they are freed."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes, self.peak = {}, 0
+
+    def add(self, x):
+        storage = x.untyped_storage()
+        key = storage._cdata
+        if key not in self.sizes:
+            forget = lambda _: self.sizes.pop(key)  # noqa: E731
+            self.sizes[key] = ref(storage, forget), storage.nbytes()
+            self.peak = max(self.peak, self.live)
+
+    @property
+    def live(self):
+        return sum(n for _, n in self.sizes.values())
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for x in result if isinstance(result, list | tuple) else (result,):
+            if isinstance(x, torch.Tensor):
+                self.add(x)
+        return result
+
+
+@contextmanager
+def measured(device, tensors):
+    """A block with a function: the most bytes that were live in it, `tensors` included."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        yield torch.cuda.max_memory_allocated
+        return
+    with Storages() as storages:
+        for t in tensors:
+            storages.add(t._data)
+        yield lambda: storages.peak
+
+
+def bits(tensors):
+    return [t.detach().to("cpu").numpy().tobytes() for t in tensors]
+
+
+class Residual(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), None
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return x + F.dropout(self.down(F.gelu(self.up(self.norm(x)))), 0.1)
+
+
+class Attention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), None
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x):
+        parts = self.qkv(self.norm(x)).reshape(*x.shape[:2], 3, 4, -1)
+        q, k, v = (parts[:, :, i].swapaxes(1, 2) for i in range(3))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.out(y.swapaxes(1, 2).reshape(x.shape))
+
+
+def perceptron():
+    parts = [p for _ in range(16) for p in (nn.Linear(64, 64), nn.Tanh())]
+    return nn.Sequential(*parts), (512, 64)
+
+
+def transformer():
+    parts = [p for _ in range(6) for p in (Attention(32), Residual(32))]
+    return nn.Sequential(*parts), (8, 32, 32)
+
+
+def convolutions():
+    parts = [nn.Conv2d(3, 8, 3, padding=1)]
+    for _ in range(8):
+        parts += [nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1)]
+    return nn.Sequential(*parts), (8, 3, 16, 16)
+
+
+NETWORKS = [perceptron, transformer, convolutions]
+
+
+class Program:
+    """A model on a device with its batch."""
+
+    def __init__(self, make, device):
+        wf.random.seed(3)
+        self.model, shape = make()
+        self.device = device
+        self.x = wf.randn(shape).to(device)
+        self.model.to(device)
+        self.parameters = list(self.model.parameters())
+        self.state = {k: v.clone() for k, v in self.model.state_dict().items()}
+        buffers = self.model.buffers()
+        self.held = [self.x, *self.parameters, *buffers, *self.state.values()]
+
+    def __call__(self, config):
+        """The bits of the gradients, and the most bytes meanwhile."""
+        self.model.load_state_dict(self.state)
+        wf.random.seed(5)
+        with measured(self.device, [*self.held, *self.model.buffers()]) as peak:
+            with wf.GradientTape(checkpoint=config) as tape:
+                loss = (self.model(self.x) ** 2).mean()
+            found = tape.gradient(loss, self.parameters)
+            most = peak()
+        return bits(found), most
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("make", NETWORKS)
+def test_budgets_are_kept(make, device):
+    run = Program(make, device)
+    expected, whole = run(None)
+    fixed = sum(t.nbytes for t in run.held) + sum(p.nbytes for p in run.parameters)
+    run(wf.CheckpointConfig("auto", memory_budget_mb=whole / MIB))  # needs are measured
+    before = None
+    for share in (1.0, 0.75, 0.5, 0.35):
+        budget = int(fixed + share * (whole - fixed))
+        config = wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB)
+        found, most = run(config)
+        assert found == expected
+        assert most <= budget
+        assert before is None or most <= before
+        before = most
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_first_step_is_within_its_budget(device, monkeypatch):
+    """Also where no operation's need is known yet."""
+    run = Program(perceptron, device)
+    expected, whole = run(None)
+    monkeypatch.setattr(devices, "_NEEDS", {})
+    found, most = run(wf.CheckpointConfig("auto", memory_budget_mb=0.6 * whole / MIB))
+    assert found == expected and most <= 0.6 * whole
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_impossible_budget(device):
+    """It is refused with one that works; parameters, statistics and random streams stay."""
+    run = Program(convolutions, device)
+    expected, _ = run(None)
+    run.model.load_state_dict(run.state)
+    buffers, streams = bits(run.model.buffers()), wf.random.get_state()
+    with pytest.raises(errors.BudgetExceeded, match="works") as refused:
+        with wf.GradientTape(checkpoint=wf.CheckpointConfig("auto", memory_budget_mb=0.05)) as tape:
+            loss = (run.model(run.x) ** 2).mean()
+        tape.gradient(loss, run.parameters)
+    assert bits(run.model.buffers()) == buffers
+    assert wf.random.get_state() == streams
+    smallest = refused.value.smallest
+    del refused, tape, loss
+    gc.collect()
+    found, most = run(wf.CheckpointConfig("auto", memory_budget_mb=smallest / MIB))
+    assert found == expected and most <= smallest
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_moments_have_room(device):
+    """The first step leaves room for what the optimizer will make."""
+    run = Program(perceptron, device)
+    _, whole = run(None)
+    optimizer = wf.optim.AdamW(run.parameters, lr=1e-3)
+    moments = 2 * sum(p.nbytes for p in run.parameters)
+    budget = 0.6 * whole + moments
+    _, most = run(wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB))
+    assert most <= budget - moments
+    del optimizer
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_views_of_dropped_memory(device):
+    """What is saved as views of one piece of memory is dropped together."""
+    x = wf.randn((64, 64)).to(device)
+
+    def run(config):
+        with measured(device, [x]) as peak:
+            with wf.GradientTape(checkpoint=config) as tape:
+                tape.watch(x)
+                h = x
+                for _ in range(20):
+                    h = wf.sin(h.T.reshape((-1,)).reshape((64, 64)))
+                total = h.sum()
+                del h
+            found = tape.gradient(total, x)
+            return bits([found]), peak()
+
+    expected, whole = run(None)
+    run(wf.CheckpointConfig("auto", memory_budget_mb=whole / MIB))
+    found, most = run(wf.CheckpointConfig("auto", memory_budget_mb=0.5 * whole / MIB))
+    assert found == expected and most <= 0.5 * whole
+
+
+def test_memory_that_runs_out(monkeypatch):
+    """Where the device itself has no memory left, saved values are dropped, and it goes on."""
+    run = Program(perceptron, "torch")
+    expected, _ = run(None)
+    limited, left = devices.DeviceLimit.run, [3]
+
+    def fail(self, func, args, kwargs):
+        planted = func is torch.ops.aten.mm.default and left[0] > 0
+
+        def call(*args, **kwargs):
+            nonlocal planted
+            if planted:
+                planted, left[0] = False, left[0] - 1
+                raise torch.OutOfMemoryError("planted")
+            return func(*args, **kwargs)
+
+        call._schema = func._schema
+        return limited(self, call, args, kwargs)
+
+    monkeypatch.setattr(devices.DeviceLimit, "run", fail)
+    found, _ = run(wf.CheckpointConfig("auto", memory_budget_mb=1000))
+    assert found == expected and left == [0]
