@@ -128,6 +128,16 @@ class Program:
         buffers = self.model.buffers()
         self.held = [self.x, *self.parameters, *buffers, *self.state.values()]
 
+    def live(self):
+        """The bytes that are there before a step, the libraries' workspaces on a GPU included."""
+        held = sum(t.nbytes for t in self.held)
+        return torch.cuda.memory_allocated() if self.device == "cuda" else held
+
+    def share(self, share, whole):
+        """A budget in bytes: what is there before, gradients, and a share of the rest."""
+        fixed = self.live() + sum(p.nbytes for p in self.parameters)
+        return int(fixed + share * (whole - fixed))
+
     def __call__(self, config):
         """The bits of the gradients, and the most bytes meanwhile."""
         self.model.load_state_dict(self.state)
@@ -144,12 +154,12 @@ class Program:
 @pytest.mark.parametrize("make", NETWORKS)
 def test_budgets_are_kept(make, device):
     run = Program(make, device)
+    run(None)
     expected, whole = run(None)
-    fixed = sum(t.nbytes for t in run.held) + sum(p.nbytes for p in run.parameters)
     run(wf.CheckpointConfig("auto", memory_budget_mb=whole / MIB))  # needs are measured
     before = None
     for share in (1.0, 0.75, 0.5, 0.35):
-        budget = int(fixed + share * (whole - fixed))
+        budget = run.share(share, whole)
         config = wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB)
         found, most = run(config)
         assert found == expected
@@ -162,10 +172,12 @@ def test_budgets_are_kept(make, device):
 def test_the_first_step_is_within_its_budget(device, monkeypatch):
     """Also where no operation's need is known yet."""
     run = Program(perceptron, device)
+    run(None)
     expected, whole = run(None)
     monkeypatch.setattr(devices, "_NEEDS", {})
-    found, most = run(wf.CheckpointConfig("auto", memory_budget_mb=0.6 * whole / MIB))
-    assert found == expected and most <= 0.6 * whole
+    budget = run.share(0.6, whole)
+    found, most = run(wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB))
+    assert found == expected and most <= budget
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -192,11 +204,14 @@ def test_an_impossible_budget(device):
 def test_moments_have_room(device):
     """The first step leaves room for what the optimizer will make."""
     run = Program(perceptron, device)
+    run(None)
     _, whole = run(None)
     optimizer = wf.optim.AdamW(run.parameters, lr=1e-3)
     moments = 2 * sum(p.nbytes for p in run.parameters)
-    budget = 0.6 * whole + moments
-    _, most = run(wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB))
+    budget = run.share(0.6, whole) + moments
+    config = wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB)
+    run(config)
+    _, most = run(config)
     assert most <= budget - moments
     del optimizer
 
@@ -205,6 +220,7 @@ def test_moments_have_room(device):
 def test_views_of_dropped_memory(device):
     """What is saved as views of one piece of memory is dropped together."""
     x = wf.randn((64, 64)).to(device)
+    before = torch.cuda.memory_allocated() - x.nbytes if device == "cuda" else 0
 
     def run(config):
         with measured(device, [x]) as peak:
@@ -220,8 +236,9 @@ def test_views_of_dropped_memory(device):
 
     expected, whole = run(None)
     run(wf.CheckpointConfig("auto", memory_budget_mb=whole / MIB))
-    found, most = run(wf.CheckpointConfig("auto", memory_budget_mb=0.5 * whole / MIB))
-    assert found == expected and most <= 0.5 * whole
+    budget = before + 0.5 * (whole - before)
+    found, most = run(wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB))
+    assert found == expected and most <= budget
 
 
 def test_memory_that_runs_out(monkeypatch):
@@ -246,3 +263,39 @@ def test_memory_that_runs_out(monkeypatch):
     monkeypatch.setattr(devices.DeviceLimit, "run", fail)
     found, _ = run(wf.CheckpointConfig("auto", memory_budget_mb=1000))
     assert found == expected and left == [0]
+
+
+CONFIGS = {
+    "selective": wf.CheckpointConfig("selective", verify=True),
+    "block": wf.CheckpointConfig("block", checkpoint_every_n=2, verify=True),
+    "full": wf.CheckpointConfig("full", verify=True),
+    "full, to host": wf.CheckpointConfig("full", offload="cpu"),
+    "full, to disk": wf.CheckpointConfig("full", offload="disk"),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("make", NETWORKS)
+def test_strategies(make, device):
+    """Gradients of the same bits under every strategy, also under autocast."""
+    run = Program(make, device)
+    expected, _ = run(None)
+    with wf.amp.autocast("bfloat16"):
+        cast, _ = run(None)
+    for config in CONFIGS.values():
+        assert run(config)[0] == expected
+        with wf.amp.autocast("bfloat16"):
+            assert run(config)[0] == cast
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_budgets_with_values_moved_out(device):
+    """What the budget demands is moved to host memory; there, it is computed again."""
+    run = Program(transformer, device)
+    run(None)
+    expected, whole = run(None)
+    budget = run.share(0.6, whole)
+    config = wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB, offload="cpu")
+    run(config)
+    found, most = run(config)
+    assert found == expected and most <= budget

@@ -10,16 +10,46 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
+class Freed:
+    """The bytes of tensors that were freed, without asking the allocator.
+
+    Memory is freed at any moment, in any thread.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, ref[Any]] = {}
+        self._freed: deque[int] = deque()
+
+    def watch(self, x: torch.Tensor) -> int:
+        """Notice when a tensor's memory is freed; its bytes, or 0 if it is watched already."""
+        storage = x.untyped_storage()
+        key, nbytes = storage._cdata, storage.nbytes()
+        if key in self._known:
+            return 0
+        known, freed = self._known, self._freed
+
+        def forget(gone: Any) -> None:
+            if known.get(key) is gone:
+                del known[key]
+            freed.append(nbytes)
+
+        self._known[key] = ref(storage, forget)  # it lives as long as its memory
+        return nbytes
+
+    def take(self) -> int:
+        """The bytes that were freed since the last call."""
+        total = 0
+        while self._freed:
+            total += self._freed.popleft()
+        return total
+
+
 class Bytes(Protocol):
     """The bytes of one device."""
 
     @property
     def is_complete(self) -> bool:
         """Whether all memory counts by itself: other tensors, and what is allocated in kernels."""
-        ...
-
-    def add(self, x: torch.Tensor) -> None:
-        """Count the memory of a tensor until it is freed, where it does not count by itself."""
         ...
 
     def read(self) -> tuple[int, int]:
@@ -30,24 +60,47 @@ class Bytes(Protocol):
         """Let the most begin again at what is live now."""
         ...
 
+    def add(self, x: torch.Tensor) -> None:
+        """Take note of a tensor that was made, or was there before."""
+        ...
+
+    def expect(self, nbytes: int) -> None:
+        """Take note that so many are about to be allocated."""
+        ...
+
+    def most(self) -> int:
+        """At least what is live now; quicker than `read`."""
+        ...
+
 
 class CudaBytes:
-    """What PyTorch's allocator of a GPU says."""
+    """What PyTorch's allocator of a GPU says, which takes tens of microseconds."""
 
     is_complete = True
 
     def __init__(self, device: torch.device):
         self._device = device
-
-    def add(self, x: torch.Tensor) -> None:
-        """It is counted."""
+        self._freed = Freed()
+        self._most = 0
 
     def read(self) -> tuple[int, int]:
         found = torch.cuda.memory_stats_as_nested_dict(self._device)["allocated_bytes"]["all"]
+        self._freed.take()
+        self._most = found["current"]
         return found["current"], found["peak"]
 
     def begin_peak(self) -> None:
         torch.cuda.reset_peak_memory_stats(self._device)
+
+    def add(self, x: torch.Tensor) -> None:
+        self._freed.watch(x)
+
+    def expect(self, nbytes: int) -> None:
+        self._most += nbytes
+
+    def most(self) -> int:
+        self._most -= self._freed.take()
+        return self._most
 
 
 class HostBytes:
@@ -59,33 +112,25 @@ class HostBytes:
     is_complete = False
 
     def __init__(self) -> None:
-        self._known: dict[int, ref[Any]] = {}
-        self._freed: deque[int] = deque()  # bytes; memory is freed at any moment, in any thread
+        self._freed = Freed()
         self._live = self._peak = 0
 
-    def add(self, x: torch.Tensor) -> None:
-        storage = x.untyped_storage()
-        key, nbytes = storage._cdata, storage.nbytes()
-        if key in self._known:
-            return
-        known, freed = self._known, self._freed
-
-        def forget(gone: Any) -> None:
-            if known.get(key) is gone:
-                del known[key]
-            freed.append(nbytes)
-
-        self._known[key] = ref(storage, forget)  # it lives as long as its memory
-        self._live += nbytes
-        self._peak = max(self._peak, self.read()[0])
-
     def read(self) -> tuple[int, int]:
-        while self._freed:
-            self._live -= self._freed.popleft()
-        return self._live, self._peak
+        return self.most(), self._peak
 
     def begin_peak(self) -> None:
-        self._peak = self.read()[0]
+        self._peak = self.most()
+
+    def add(self, x: torch.Tensor) -> None:
+        self._live += self._freed.watch(x)
+        self._peak = max(self._peak, self.most())
+
+    def expect(self, nbytes: int) -> None:
+        """It counts when it is added."""
+
+    def most(self) -> int:
+        self._live -= self._freed.take()
+        return self._live
 
 
 def bytes_of(device: torch.device) -> Bytes:

@@ -12,6 +12,30 @@ import torch
 _PENDING, _AHEAD, _RECENT = 4, 2, 2
 
 
+class PinnedMemory:
+    """Pinned host memory that is used again: to allocate it takes longer than to copy to it.
+
+    Pieces are given back with the event after which they may be overwritten. That can happen at
+    any moment, in any thread.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[int, deque[tuple[torch.Tensor, Any]]] = {}  # by bytes
+
+    def take(self, nbytes: int) -> tuple[torch.Tensor, Any]:
+        """A piece of memory, and the event to wait for before it is written to; None: none."""
+        try:
+            return self._free[nbytes].pop()
+        except (KeyError, IndexError):
+            return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True), None
+
+    def give(self, piece: torch.Tensor, event: Any) -> None:
+        self._free.setdefault(piece.nbytes, deque()).append((piece, event))
+
+
+PINNED = PinnedMemory()
+
+
 class Streams:
     """The two streams of a device on which copies are made, one for each direction.
 
@@ -26,10 +50,18 @@ class Streams:
     def copy_out(self, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """A copy in pinned memory, and its event; x must live until somebody has waited for it."""
         self._out.wait_stream(torch.cuda.current_stream(self._device))
+        piece, event = PINNED.take(x.nbytes)
+        strides = torch.empty_like(x, device="meta").stride()
+        host = torch.as_strided(piece.view(x.dtype), x.shape, strides)
         with torch.cuda.stream(self._out):
-            host = torch.empty_like(x, device="cpu", pin_memory=True)
+            if event is not None:
+                self._out.wait_event(event)
             host.copy_(x, non_blocking=True)
             return host, self._out.record_event()
+
+    def give_back(self, host: torch.Tensor, event: Any) -> None:
+        """Let the memory of a copy be used again after an event."""
+        PINNED.give(torch.empty(0, dtype=torch.uint8).set_(host.untyped_storage()), event)
 
     def copy_back(self, host: torch.Tensor, written: Any) -> tuple[torch.Tensor, Any]:
         """A copy on the device of what `copy_out` made, and its event."""
@@ -51,18 +83,24 @@ class HostCopy:
 
     before  the one that was saved before this one, weakly: a backward pass wants it next
     ahead   its copy on the device with that copy's event, if it was made before it was wanted
+    last    the event after which nothing reads or writes the host's memory
     """
 
-    __slots__ = ("__weakref__", "ahead", "before", "host", "transfers", "written")
+    __slots__ = ("__weakref__", "ahead", "before", "host", "last", "transfers", "written")
 
     def __init__(self, transfers: "DeviceTransfers", host: torch.Tensor, written: Any, before: Any):
         self.transfers, self.host, self.written, self.before = transfers, host, written, before
         self.ahead: tuple[torch.Tensor, Any] | None = None
+        self.last = written
+
+    def __del__(self) -> None:
+        self.transfers.streams.give_back(self.host, self.last)
 
     def fetch(self) -> None:
         """Begin to copy it back, if that has not begun."""
         if self.ahead is None:
-            self.ahead = self.transfers.streams.copy_back(self.host, self.written)
+            x, self.last = self.transfers.streams.copy_back(self.host, self.written)
+            self.ahead = x, self.last
 
     def load(self) -> torch.Tensor:
         """The tensor on its device; those that a backward pass wants next are on their way."""

@@ -21,6 +21,7 @@ from ...backend.torch.allocations import (
 )
 from ...backend.torch.namespace import device_name
 from ...core.objects import live_objects
+from ...core.record import record
 from ...core.value import GROUND
 from .host import above
 from .limits import ALONE, DropOne, Limit, holders
@@ -29,10 +30,22 @@ from .values import Kept
 # The most signatures of operations that are remembered for a device, and how often an operation is
 # measured: the first time it may allocate what stays, a library's workspace.
 _REMEMBERED, _TIMES = 100_000, 2
+# The first time an operation has room for this many times the bytes of its operands, and some more:
+# libraries take workspaces.
+_OPERANDS, _WORKSPACE = 3, 1 / 16
 
-# By device: the bytes that operations need for a moment, results included, by their signature, and
-# how often that was measured.
-_NEEDS: dict[torch.device, dict[Any, tuple[int, int]]] = {}
+
+@record
+class Need:
+    """The bytes of an operation: the most at once, those of its results, and how often measured."""
+
+    most: int
+    made: int
+    times: int
+
+
+# By device and signature.
+_NEEDS: dict[torch.device, dict[Any, Need]] = {}
 
 
 class DeviceLimit(Limit):
@@ -43,13 +56,11 @@ class DeviceLimit(Limit):
         self._device, self._name = device, device_name(device)
         self._bytes = bytes_of(device)
         self._needs = _NEEDS.setdefault(device, {})
-        self._most = 0  # at least what is live now
         self._before = 0
 
     @property
     def live(self) -> int:
-        self._most = self._bytes.read()[0] + self.reserved
-        return self._most
+        return self._bytes.read()[0] + self.reserved
 
     @property
     def before(self) -> int:
@@ -66,7 +77,6 @@ class DeviceLimit(Limit):
             if isinstance(raw, torch.Tensor) and raw.device == self._device:
                 self._bytes.add(raw)
         self._before, peak = self._bytes.read()
-        self._most = self._before + self.reserved
         if peak + self.reserved > self.budget:  # else the peak tells that the budget was kept
             self._bytes.begin_peak()
 
@@ -103,20 +113,22 @@ class DeviceLimit(Limit):
         if not allocates(func):
             return func(*args, **kwargs)
         key = func, signature(args), signature(tuple(kwargs.values()))
-        need, times = self._needs.get(key, (0, 0))
-        if times < _TIMES:
-            return self._measure(key, func, args, kwargs)
-        if self._most + need > self.allowed and self.live + need > self.allowed:
-            self.make_room(need)
-        self._most += need
+        need = self._needs.get(key)
+        if need is None or need.times < _TIMES:
+            return self._measure(key, need, func, args, kwargs)
+        most = self._bytes.most() + self.reserved
+        if most + need.most > self.allowed and self.live + need.most > self.allowed:
+            self.make_room(need.most)
+        self._bytes.expect(need.made)
         return self._call(func, args, kwargs)
 
-    def _measure(self, key: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _measure(self, key: Any, had: Need | None, func: Any, args: tuple, kwargs: Any) -> Any:
         """Run an operation, with room for what it needed last time or for a guess."""
         operands = sum([x.nelement() * x.element_size() for x in tensors_of(args)])
-        had, times = self._needs.get(key, (2 * operands, 0))
-        if self.live + had > self.allowed:
-            self._make_some_room(had)
+        guess = _OPERANDS * operands + int(_WORKSPACE * self.budget)
+        room = guess if had is None else had.most
+        if self.live + room > self.allowed:
+            self._make_some_room(room)
         before, most = self._bytes.read()
         result = self._call(func, args, kwargs)
         after, peak = self._bytes.read()
@@ -126,10 +138,12 @@ class DeviceLimit(Limit):
         else:  # less than what was free below the peak; copies of operands may be made inside
             inside = operands if self._bytes.is_complete else 0
             need = min(most - before, after - before + inside)
+        made = max(after - before, 0)
+        if had is not None:
+            need, made = min(need, had.most), min(made, had.made)
         if len(self._needs) > _REMEMBERED:
             self._needs.clear()
-        self._needs[key] = (min(need, had) if times else need), times + 1
-        self._most = after + self.reserved
+        self._needs[key] = Need(max(need, made), made, 1 if had is None else had.times + 1)
         return result
 
     def _make_some_room(self, size: int) -> None:
@@ -146,9 +160,8 @@ class DeviceLimit(Limit):
             except torch.OutOfMemoryError:
                 if not self._drop_one(self):
                     raise
-        if not self._bytes.is_complete:
-            for x in tensors_of(result if isinstance(result, list | tuple) else (result,)):
-                self._bytes.add(x)
+        for x in tensors_of(result if isinstance(result, list | tuple) else (result,)):
+            self._bytes.add(x)
         return result
 
 
