@@ -17,7 +17,7 @@ COUNT = TYPE - 8  # the reference count of an object
 SIZE, ITEMS = HEAD, HEAD + 8  # of a list: its length and its items
 # Of a dict: its version tag, which every change renews (PEP 509); Python 3.13 dropped it.
 VERSION = HEAD + 8 if sys.version_info < (3, 13) else None
-DATA, NDIM, DIMENSIONS, STRIDES, _BASE, DESCR, FLAGS = (HEAD + 8 * i for i in range(7))
+DATA, NDIM, DIMENSIONS, STRIDES, BASE, DESCR, FLAGS = (HEAD + 8 * i for i in range(7))
 
 
 class UnknownLayout(RuntimeError):
@@ -36,6 +36,7 @@ def verify_layout() -> None:
             "type": (_word(at + TYPE), id(np.ndarray)),
             "data": (_word(at + DATA), data),
             "ndim": (_half(at + NDIM), sample.ndim),
+            "base": (_word(at + BASE), 0 if sample.base is None else id(sample.base)),
             "descr": (_word(at + DESCR), id(sample.dtype)),
             "flags": (_half(at + FLAGS) & 0xFFFF, sample.flags.num & 0xFFFF),
         }
