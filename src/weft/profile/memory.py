@@ -68,8 +68,8 @@ class GradientMemoryProfiler:
     """Measures live bytes at named points, says which lines hold them, and finds leaks.
 
     What is counted, and what is not, is said at `wf.profile.Counter`; arrays on a GPU are counted
-    by PyTorch. The lines of arrays from 16 KiB on are noted, about a microsecond each. Nothing of it
-    costs anything while no profiler runs.
+    by PyTorch. The lines of arrays from 16 KiB on are noted, a microsecond or two each. Nothing of
+    it costs anything while no profiler runs.
 
     >>> import weft as wf
     >>> with wf.profile.GradientMemoryProfiler() as profiler:

@@ -178,8 +178,8 @@ class OpProfiler:
     between PyTorch's events around an operation; nothing waits for it. The steps of a compiled
     function are measured by its own native code; they run as always.
 
-    It takes some 5 µs for each operation and, with `memory`, a microsecond or two more and another
-    one for each large new array; nothing when it is not running.
+    It takes a microsecond or two for each operation and pull-back and, with `memory`, some more for
+    each large new array; nothing when it is not running.
 
     >>> import weft as wf
     >>> x = wf.ones((500, 500), requires_grad=True)

@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from functools import partial
 from operator import itemgetter
 from time import CLOCK_MONOTONIC, clock_gettime_ns
-from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from .clock import CudaClock, Mark
 from .counter import Counter, sampler
 from .origins import HELD, number_of, place_count, place_of_call
 from .slots import SweepStack
-from .sweeps import OpenSweeps, SweepMark
+from .sweeps import Moment, OpenSweeps, SweepMark
 from .tape import Described, Span, SpanTape
 
 # The clock that native code reads, in nanoseconds.
@@ -58,7 +57,7 @@ class Recorder:
         self._sample = None if counter is None else sampler(counter)
         self._tape = SpanTape(counter, self._note_native_peak)
         # Spans that Python records, each with how many native ones there were before.
-        self._made: list[tuple[int, Any]] = []
+        self._made: list[tuple[int, Span] | Moment] = []
         self._count = self._tape.words
         self._running = SweepStack()
         self._nodes: dict[tuple[int, int], int] = {}
@@ -152,7 +151,7 @@ class Recorder:
         what = ("op", op, start, stop, place, back, thread, given, results, static)
         self._add(Span(*what, *memory, marks))
 
-    def _add(self, span: Any) -> None:
+    def _add(self, span: Span) -> None:
         self._made.append((self._count[_COUNT], span))
 
     def _measure(self) -> tuple[int, int]:
@@ -178,7 +177,7 @@ class Recorder:
     def begin_sweep(self) -> None:
         local = self._running
         local.sweeps.append(None)
-        self._add(SweepMark(True, now(), local.slot.thread, (0, 0)))
+        self._made.append(SweepMark(self._count[_COUNT], True, now(), local.slot.thread))
         self._tell_node(None)
 
     def begin_node(self, node: Node, g: Any) -> None:
@@ -193,15 +192,16 @@ class Recorder:
         memory = self._measure()
         mark = None if g.__class__ is _ARRAY else self._mark(g)
         last = mark if mark is not None or self.cuda is None else self._mark_now()
-        number = self._nodes.get((id(code), lasti))
+        number = None if node.op.foreign else self._nodes.get((id(code), lasti))
         if number is None:
             number = self._enter_node(node)
         words, at = slot.words, slot.at
         words[at + _NUMBER] = number
         words[at + _CODE] = id(code)
         words[at + _INSTRUCTION] = lasti
+        live, peak = memory
         self._made.append(
-            (self._count[_COUNT], (now(), node.op, code, lasti, slot.thread, memory, mark, last))
+            (self._count[_COUNT], now(), node.op, code, lasti, slot.thread, live, peak, mark, last)
         )
 
     def end_sweep(self) -> None:
@@ -209,7 +209,10 @@ class Recorder:
         local.sweeps.pop()
         stop = now()
         mark = None if self.cuda is None else self._mark_now()
-        self._add(SweepMark(False, stop, local.slot.thread, self._measure(), mark))
+        memory = self._measure()
+        self._made.append(
+            SweepMark(self._count[_COUNT], False, stop, local.slot.thread, *memory, mark)
+        )
         # A pull-back may have had a sweep of its own.
         self._tell_node(local.sweeps[-1] if local.sweeps else None)
 
@@ -225,10 +228,10 @@ class Recorder:
         """The number of a node's place; 0 if its arrays do not belong to it."""
         code, lasti = node.code, node.lasti
         HELD[id(code)] = code
-        notes = self._sample is not None and not node.op.foreign
-        number = number_of(code, lasti, True, node.op.name) if notes else 0
-        if not node.op.foreign:  # beside it there may be another operation at this place
-            self._nodes[id(code), lasti] = number
+        if node.op.foreign:
+            return 0
+        number = 0 if self._sample is None else number_of(code, lasti, True, node.op.name)
+        self._nodes[id(code), lasti] = number
         return number
 
     # -- optimizers ------------------------------------------------------------------------------
@@ -271,18 +274,19 @@ class Recorder:
         return self.cuda.mark()
 
 
-def _join(native: list[Span], made: list[tuple[int, Any]]) -> list[Span]:
+def _join(native: list[Span], made: list[tuple[int, Span] | Moment]) -> list[Span]:
     """All spans in order: `made` says after how many of the native ones each comes."""
     spans: list[Span] = []
     sweeps, done = OpenSweeps(), 0
-    for before, what in sorted(made, key=itemgetter(0)):  # threads may have overtaken each other
+    for entry in sorted(made, key=itemgetter(0)):  # threads may have overtaken each other
+        before = entry[0]
         spans += native[done:before]
         done = max(done, before)
-        if not isinstance(what, Span):
-            spans += sweeps.spans(what)
+        if isinstance(entry, SweepMark) or len(entry) != 2:
+            spans += sweeps.spans(entry)
             continue
-        spans.append(what)
-        if what.kind == "program" and what.what[1]:
+        spans.append(entry[1])
+        if spans[-1].kind == "program" and spans[-1].what[1]:
             _place_library_call(spans)
     return spans + native[done:]
 

@@ -15,6 +15,7 @@ HEAD = object.__basicsize__
 TYPE = HEAD - 8
 COUNT = TYPE - 8  # the reference count of an object
 SIZE, ITEMS = HEAD, HEAD + 8  # of a list: its length and its items
+TUPLE_ITEMS = tuple.__basicsize__  # of a tuple; its length is where that of a list is
 # Of a dict: its version tag, which every change renews (PEP 509); Python 3.13 dropped it.
 VERSION = HEAD + 8 if sys.version_info < (3, 13) else None
 DATA, NDIM, DIMENSIONS, STRIDES, BASE, DESCR, FLAGS = (HEAD + 8 * i for i in range(7))
@@ -41,7 +42,10 @@ def verify_layout() -> None:
             "flags": (_half(at + FLAGS) & 0xFFFF, sample.flags.num & 0xFFFF),
         }
         listed = [sample, sample.dtype]
+        pair = tuple(listed)
         fields |= {
+            "tuple size": (_word(id(pair) + SIZE), 2),
+            "tuple items": (_words(id(pair) + TUPLE_ITEMS, 2), tuple(map(id, pair))),
             "list size": (_word(id(listed) + SIZE), 2),
             "list items": (_words(_word(id(listed) + ITEMS), 2), tuple(map(id, listed))),
         }

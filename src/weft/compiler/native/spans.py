@@ -30,7 +30,7 @@ from ..emit.control import (
     word,
 )
 from . import allocations
-from .layout import BASE, DATA, DESCR, DIMENSIONS, HEAD, ITEMS, NDIM, SIZE, TYPE
+from .layout import BASE, DATA, DESCR, DIMENSIONS, ITEMS, NDIM, SIZE, TUPLE_ITEMS, TYPE
 from .places import PlaceEntry, Slot, place_finder, slot_finder
 
 DTYPES = 32  # so many are known at most
@@ -254,7 +254,7 @@ def _write_items(module: LLModule) -> str:
 
     when(kind.equals(word(tape, Tape.LIST)), listed)
     leave_if(kind.compare("ne", word(tape, Tape.TUPLE)), code.constant(WORD, 0))
-    put(behind(sequence, HEAD + 8), view, _View.FIRST)
+    put(behind(sequence, TUPLE_ITEMS), view, _View.FIRST)
     leave(code, size)
     return code.name
 
