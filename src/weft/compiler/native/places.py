@@ -28,6 +28,7 @@ from .allocations import ORIGIN_BITS
 ROOM = 2**14  # entries of each table, a power of two
 MOST = 3 * ROOM // 4  # so many are used at most
 SLOTS = 4096  # threads at once
+AT_SWEEP = 1  # no address
 
 
 class Tables(IntEnum):
@@ -96,42 +97,48 @@ def _hash(code: LLValue, instruction: LLValue) -> LLValue:
 
 
 def write_places(module: LLModule) -> None:
-    """Emit the function `weft_note`."""
-    slot, find, ask = slot_finder(module), place_finder(module), _write_ask(module)
+    """Emit the function `weft_note`: where an array is made, and when, as one word."""
+    slot_of, number_of = slot_finder(module), _write_number(module)
     code = module.function("i64", [WORD], "weft_note")
     head = LLValue(code, POINTER, f"@{module.elsewhere('weft_places')}")
     state = invoke(code, "PyGILState_Ensure", "i32", [])
-    number = code.local(WORD)
-    code.store(code.constant(WORD, 0), number, 8)
-    own = invoke(code, slot, "ptr", [head])
-    known = own.compare("ne", nothing(code))
-    when(known, lambda: code.store(word(own, Slot.NUMBER), number, 8))
-
-    def search() -> None:
-        found = invoke(code, find, "i64", [head, code.constant(WORD, 1)])
-        entry = found.cast("inttoptr", "ptr")
-        code.store(code.constant(WORD, -1), number, 8)
-        swept = found.equals(1) & known
-        when(swept, lambda: code.store(word(own, Slot.SWEEP), number, 8))
-        when(found.compare("gt", 1), lambda: code.store(word(entry, PlaceEntry.NUMBER), number, 8))
-        unknown = code.load(WORD, number, 8).equals(-1) | (
-            found.equals(1) & code.load(WORD, number, 8).equals(0)
-        )
-        when(unknown, lambda: code.store(invoke(code, ask, "i64", [head]), number, 8))
-
-    when(code.load(WORD, number, 8).equals(0), search)
-    place, result = code.load(WORD, number, 8), code.local(WORD)
-    code.store(code.constant(WORD, 0), result, 8)
+    slot, result = invoke(code, slot_of, "ptr", [head]), code.local(WORD)
+    number = invoke(code, number_of, "i64", [head, slot])
+    code.store(number, result, 8)
 
     def stamp() -> None:
         tick = invoke(code, "PyIter_Next", "ptr", [pointer(head, Tables.CLOCK)])
-        when_ = 0 - invoke(code, "PyLong_AsLongLong", "i64", [tick])
+        time = 0 - invoke(code, "PyLong_AsLongLong", "i64", [tick])
         invoke(code, "Py_DecRef", "void", [tick])
-        code.store((when_ << ORIGIN_BITS) | place, result, 8)
+        code.store((time << ORIGIN_BITS) | number, result, 8)
 
-    when(place.compare("ne", 0), stamp)
+    when(number.compare("ne", 0), stamp)
     invoke(code, "PyGILState_Release", "void", [state])
     leave(code, code.load(WORD, result, 8))
+
+
+def _write_number(module: LLModule) -> str:
+    """Emit number(head, slot): that of the place where an array is made; slot may be null."""
+    find, ask = place_finder(module), _write_ask(module)
+    code = module.function("i64", [POINTER, POINTER])
+    head, slot = code.parameters
+    known = slot.compare("ne", nothing(code))
+
+    def leave_if_told(field: Slot) -> None:
+        number = word(slot, field)
+        when(number.compare("ne", 0), lambda: leave(code, number))
+
+    when(known, lambda: leave_if_told(Slot.NUMBER))
+    found = invoke(code, find, "i64", [head, code.constant(WORD, 1)])
+    when(known & found.equals(AT_SWEEP), lambda: leave_if_told(Slot.SWEEP))
+
+    def enter() -> None:
+        number = word(found.cast("inttoptr", "ptr"), PlaceEntry.NUMBER)
+        when(number.compare("ne", -1), lambda: leave(code, number))
+
+    when(found > AT_SWEEP, enter)
+    leave(code, invoke(code, ask, "i64", [head]))
+    return code.name
 
 
 def _write_ask(module: LLModule) -> str:
@@ -174,8 +181,8 @@ def _write_slot(module: LLModule) -> str:
 def place_finder(module: LLModule) -> str:
     """The name of find(head, stops): the entry of the place where the user's program is.
 
-    It is 0 if a frame or the place is not in the tables, and 1 if `stops` and the innermost frame
-    that counts is that of a sweep.
+    It is 0 if a frame or the place is not in the tables, and `AT_SWEEP` if `stops` and the
+    innermost frame that counts is that of a sweep.
     """
     return module.once(("find",), _write_find)
 
@@ -199,7 +206,7 @@ def _write_find(module: LLModule) -> str:
         def arrive() -> None:
             last = invoke(code, "PyFrame_GetLasti", "i32", [frame]).cast("sext", "i64")
             invoke(code, "Py_DecRef", "void", [frame])
-            leave_if(sweep, code.constant(WORD, 1))
+            leave_if(sweep, code.constant(WORD, AT_SWEEP))
             leave_if(kind.compare("ne", CodeKind.USER), unknown)
             leave(code, invoke(code, entry_of, "i64", [head, run, last]))
 
