@@ -7,7 +7,8 @@ from ..compiler.native.observers import tables
 from ..compiler.native.places import SLOTS, Slot, Tables
 from ..errors import ArgumentError
 
-# The name and identifier of each thread that had a slot; `Slot.SERIAL` is the position.
+# The name of each thread that had a slot, and its position here, `Slot.SERIAL`: unlike identifiers,
+# the positions of threads that have ended are not used again.
 THREADS: list[tuple[str, int]] = []
 _lock = threading.RLock()
 
@@ -17,10 +18,10 @@ class ThreadSlot:
 
     at      its first word
     words   those of all slots
-    thread  the name and identifier
+    thread  its name, and its position in `THREADS`
     """
 
-    __slots__ = ("at", "serial", "thread", "words")
+    __slots__ = ("at", "thread", "words")
 
     at: int
     words: memoryview
@@ -28,19 +29,19 @@ class ThreadSlot:
 
     def __init__(self) -> None:
         me = threading.get_ident()
-        self.words, self.thread = tables().threads.words, (threading.current_thread().name, me)
+        self.words = tables().threads.words
         with _lock:
             self.at = _free_place(self.words, me)
-            self.serial = len(THREADS)
+            self.thread = threading.current_thread().name, len(THREADS)
             THREADS.append(self.thread)
             for field in range(Slot.SIZE):
                 self.words[self.at + field] = 0
-            self.words[self.at + Slot.SERIAL] = self.serial
+            self.words[self.at + Slot.SERIAL] = self.thread[1]
             self.words[self.at + Slot.THREAD] = me
 
     def __del__(self) -> None:
         at = getattr(self, "at", None)  # none: there was no room
-        if at is not None and self.words[at + Slot.SERIAL] == self.serial:
+        if at is not None and self.words[at + Slot.SERIAL] == self.thread[1]:
             self.words[at + Slot.THREAD] = 0
 
 
