@@ -68,6 +68,7 @@ bench: $(FULL)  ## the scoreboard beside the peers (bench/RESULTS.md), then oper
 	$(BIN)/python -m bench.scoreboard
 	$(BIN)/python bench/eager.py
 	$(BIN)/python bench/overheads.py
+	$(BIN)/python bench/profiler.py
 	$(BIN)/python bench/interrupts.py
 	$(BIN)/python bench/jacobian.py
 	$(BIN)/python bench/optim.py

@@ -84,10 +84,10 @@ class Unwatched:
         self.watch = compiled._last().watch
 
     def __enter__(self):
-        self.holds, self.watch.holds = self.watch.holds, lambda: True
+        self.places_match, self.watch.places_match = self.watch.places_match, lambda: True
 
     def __exit__(self, *exc):
-        self.watch.holds = self.holds
+        self.watch.places_match = self.places_match
 
 
 def compiled_calls() -> None:
@@ -137,7 +137,7 @@ def gpt_step() -> None:
     (memory,) = program.executable._idle
     memory.first = lambda *arrays: 0  # in the place of native code
     python = best(lambda: step(ids, targets), 500)
-    watching = best(program.watch.holds, 2000)
+    watching = best(program.watch.places_match, 2000)
     print(f"GPT step           {python:6.1f} µs of Python, of which watching {watching:.1f} µs")
 
 

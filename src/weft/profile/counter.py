@@ -265,7 +265,8 @@ class Counter:
 
 def sampler(counter: Counter) -> Callable[[], tuple[int, int]]:
     """A function: the live bytes, and the most since it was called last. It is quick."""
-    words, live, peak = counter._words, int(Record.LIVE), int(Record.PEAK)
+    live, peak = int(Record.LIVE), int(Record.PEAK)
+    words = memoryview(counter._words).cast("B").cast("q")  # quicker to read than ctypes' array
 
     def sample(held: Counter = counter) -> tuple[int, int]:  # the words are freed with it
         most = words[peak]

@@ -7,7 +7,7 @@ from typing import Any
 from ..compiler.ir.schedule import GuardStep, LibraryStep, Schedule, ScheduleStep
 from ..core.origin import line_of
 from .clock import CudaClock
-from .recorder import Span
+from .tape import Span
 from .work import Work, dtype_name, segment_of, step_work, work_of
 
 

@@ -8,11 +8,11 @@ from types import TracebackType
 
 from ..core.node import ids
 from ..errors import ArgumentError
-from ..transform.modes.reverse import BEFORE_SWEEP
+from ..transform.modes.reverse import BEFORE_SWEEP, OBSERVERS
 from . import gpu
 from .counter import Counter, note_origins
 from .leaks import LeakReport, find_leaks
-from .origins import ADDRESS, SMALLEST, Place, live_by_place
+from .origins import Place, SweepPlaces, live_by_place, note_origins_of
 
 _MIB = 2**20
 
@@ -68,8 +68,8 @@ class GradientMemoryProfiler:
     """Measures live bytes at named points, says which lines hold them, and finds leaks.
 
     What is counted, and what is not, is said at `wf.profile.Counter`; arrays on a GPU are counted
-    by PyTorch. The lines of arrays from 16 KiB on are noted, some microseconds each. Nothing of it
-    costs anything while no profiler runs.
+    by PyTorch. The lines of arrays from 16 KiB on are noted, a microsecond or two each. Nothing of
+    it costs anything while no profiler runs.
 
     >>> import weft as wf
     >>> with wf.profile.GradientMemoryProfiler() as profiler:
@@ -90,6 +90,7 @@ class GradientMemoryProfiler:
         self._ticks: list[int] = []
         self._before: dict[Place, int] = {}
         self._timeline: list[MemoryCheckpoint] = []
+        self._sweeps = SweepPlaces()
 
     # -- the block -------------------------------------------------------------------------------
 
@@ -106,10 +107,11 @@ class GradientMemoryProfiler:
         if self.is_profiling:
             raise ArgumentError("start_profiling: it is profiling already; stop_profiling() first")
         self._counter = Counter().start()
-        note_origins(self._counter, ADDRESS, SMALLEST)
+        note_origins_of(self._counter)
         self._began, self._start = perf_counter(), -next(ids)
         self._ticks, self._timeline, self._before = [], [], live_by_place()
         BEFORE_SWEEP.append(self._tick)
+        OBSERVERS.append(self._sweeps)
         gpu.reset_peak()
 
     def stop_profiling(self) -> None:
@@ -126,6 +128,7 @@ class GradientMemoryProfiler:
         counter.stop()
         note_origins(counter, 0, 0)
         BEFORE_SWEEP.remove(self._tick)
+        OBSERVERS.remove(self._sweeps)
 
     def __enter__(self) -> "GradientMemoryProfiler":
         self.start_profiling()

@@ -9,9 +9,9 @@ from types import TracebackType
 from ..errors import ArgumentError
 from . import gpu
 from .census import census
-from .counter import Counter, note_origins, sampler
+from .counter import Counter, note_origins
 from .events import Events, OpEvent
-from .origins import ADDRESS, SMALLEST, Place, live_by_place
+from .origins import Place, live_by_place, note_origins_of
 from .page import Measured, StrategyCost, write_page
 from .peaks import Peaks, least_seconds, peaks
 from .recorder import Recorder, now
@@ -178,8 +178,8 @@ class OpProfiler:
     between PyTorch's events around an operation; nothing waits for it. The steps of a compiled
     function are measured by its own native code; they run as always.
 
-    It takes some 5 µs for each operation and, with `memory`, a microsecond or two more and another
-    one for each large new array; nothing when it is not running.
+    It takes a microsecond or two for each operation and pull-back and, with `memory`, some more for
+    each large new array; nothing when it is not running.
 
     >>> import weft as wf
     >>> x = wf.ones((500, 500), requires_grad=True)
@@ -215,8 +215,7 @@ class OpProfiler:
         if self._recorder is not None and not self._ended:
             raise ArgumentError("OpProfiler.start: it is measuring already; stop() it first")
         with ExitStack() as undo:
-            sample = self._count(undo) if self._memory else None
-            recorder = Recorder(sample)
+            recorder = Recorder(self._count(undo) if self._memory else None)
             gpu.wait()
             began = now()
             undo.enter_context(recorder.install())
@@ -224,14 +223,14 @@ class OpProfiler:
             self._events, self._began, self._ended = None, began, 0
         return self
 
-    def _count(self, undo: ExitStack) -> Callable[[], tuple[int, int]]:
-        """Begin to count bytes; a function that samples them."""
+    def _count(self, undo: ExitStack) -> Counter:
+        """Begin to count bytes."""
         self._held = census().by_role
         counter = Counter().start()
         undo.callback(self._end_count, counter)
-        note_origins(counter, ADDRESS, SMALLEST)
+        note_origins_of(counter)
         self._before = live_by_place()
-        return sampler(counter)
+        return counter
 
     @staticmethod
     def _end_count(counter: Counter) -> None:

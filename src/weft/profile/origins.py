@@ -1,8 +1,6 @@
 """Where arrays were made: the user's line and the operation, stored beside each array's memory."""
 
-import ctypes
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import CO_OPTIMIZED
@@ -14,14 +12,29 @@ from numpy._core.multiarray import get_handler_name
 
 from ..backend.numpy.namespace import owning
 from ..compiler.native.allocations import ORIGIN_BITS, origin_bytes, origin_word
-from ..core.node import ids
-from ..core.origin import INTERNAL, line_of, user_frame
+from ..compiler.native.observers import note_address, tables
+from ..compiler.native.places import (
+    MOST,
+    ROOM,
+    CodeEntry,
+    CodeKind,
+    PlaceEntry,
+    Slot,
+    Tables,
+    hash_of,
+)
+from ..core import origin as origins
+from ..core.node import Node, ids
+from ..core.origin import is_generated, is_internal, line_of
 from ..transform.modes import reverse
+from .counter import Counter, note_origins
+from .slots import SweepStack
 
-# The bytes from which on an array's origin is noted: that takes some microseconds.
+# The bytes from which on an array's origin is noted: that takes about a microsecond.
 SMALLEST = 1 << 14
 _MASK = (1 << ORIGIN_BITS) - 1
 _SWEEP: CodeType = reverse._carry.__code__
+_AT_SWEEP = int(Slot.SWEEP)
 
 
 @dataclass(frozen=True)
@@ -42,61 +55,140 @@ class Place:
         return f"backward of {what}" if self.back else what
 
 
-# The numbers of places, and the places by number; number 0 is unknown.
-_numbers: dict[tuple[CodeType, int, bool], int] = {}
+# The numbers of places, by the address of the code object, and the places by number; number 0 is
+# unknown. All code objects that addresses refer to are held.
+_numbers: dict[tuple[int, int, bool], int] = {}
 _places: list[Place] = [Place("unknown")]
-
-
-class Running(threading.local):
-    """In each thread, the number of the place where arrays are made; 0: `_note` looks for it."""
-
-    number = 0
-
-
-RUNNING = Running()
+HELD: dict[int, CodeType] = {}
 
 
 def number_of(code: CodeType, lasti: int, back: bool, op: str | None) -> int:
     """The number of a place; 0 if there are too many."""
-    number = _numbers.get((code, lasti, back))
+    number = _numbers.get((id(code), lasti, back))
     if number is None:
         if len(_places) > _MASK:
             return 0
-        number = _numbers[code, lasti, back] = len(_places)
+        HELD[id(code)] = code
+        number = _numbers[id(code), lasti, back] = len(_places)
         _places.append(Place(line_of(code, lasti), op, back))
     return number
 
 
-def _note(size: int) -> int:
-    """Where the array is made whose memory is being allocated, and when, as one word."""
-    number = RUNNING.number or _find()
-    return -next(ids) << ORIGIN_BITS | number if number else 0
+# -- the tables of native code -----------------------------------------------------------------
+
+_kinds: dict[int, int] = {}  # of the code objects in the table
+_entries: dict[tuple[int, int], int] = {}  # of the places in the table: where their entries are
+
+
+def _kind_of(frame: FrameType) -> int:
+    """Whose code a frame runs; native code then knows it, too."""
+    code = frame.f_code
+    kind = _kinds.get(id(code))
+    if kind is None:
+        internal = is_internal(code.co_filename) or is_generated(frame)
+        kind = CodeKind.LIBRARY if internal else CodeKind.USER
+        kind = int(CodeKind.SWEEP if code is _SWEEP else kind)
+        table = tables().codes.words
+        if len(_kinds) < MOST:
+            HELD[id(code)], _kinds[id(code)] = code, kind
+            at = _free_entry(table, CodeEntry.SIZE, id(code), 0)
+            table[at + CodeEntry.KIND] = kind
+            table[at + CodeEntry.CODE] = id(code)
+    return kind
+
+
+def _enter_place(code: CodeType, lasti: int, number: int) -> None:
+    """Let native code know a place; −1: it has no number."""
+    table, at = tables().places.words, _entries.get((id(code), lasti))
+    if at is None:
+        if len(_entries) >= MOST:
+            return
+        HELD[id(code)] = code
+        at = _entries[id(code), lasti] = _free_entry(table, PlaceEntry.SIZE, id(code), lasti)
+        table[at + PlaceEntry.INSTRUCTION] = lasti
+        table[at + PlaceEntry.NUMBER] = number
+        table[at + PlaceEntry.CODE] = id(code)
+    elif number != -1:
+        table[at + PlaceEntry.NUMBER] = number
+
+
+def _free_entry(table: memoryview, size: int, code: int, instruction: int) -> int:
+    i = hash_of(code, instruction)
+    while table[i * size]:
+        i = (i + 1) & (ROOM - 1)
+    return i * size
+
+
+def place_of_call(depth: int, op: str | None) -> origins.Origin:
+    """The user's call in progress; native code then knows it, and its number if `op` is given.
+
+    depth  of the frame to begin at
+    """
+    if origins._written.get() is not None:
+        return origins.origin()
+    frame = sys._getframe(depth)
+    while _kind_of(frame) != CodeKind.USER and frame.f_back is not None:
+        frame = frame.f_back
+    code, lasti = frame.f_code, frame.f_lasti
+    _enter_place(code, lasti, -1 if op is None else number_of(code, lasti, False, op))
+    return code, lasti
 
 
 def _find() -> int:
     """The number of the user's line that is running, or of the one whose backward pass is."""
-    first = frame = sys._getframe(2)
-    # Spelled out: it runs at every large array, for a dozen frames.
-    is_internal, sweep, back = INTERNAL.get, _SWEEP, False
-    while True:
-        code, lasti = frame.f_code, frame.f_lasti
-        if code is sweep:
-            node = local(frame, "node")
-            code, lasti, back = node.code, node.lasti, True
-            break
-        internal = is_internal(code.co_filename)
-        if internal is None:
-            internal = user_frame(frame) is not frame
-        if not internal:
-            break
+    first = frame = sys._getframe(1)
+    while (kind := _kind_of(frame)) == CodeKind.LIBRARY:
         outer = frame.f_back
         if outer is None:
             return 0
         frame = outer
-    number = _numbers.get((code, lasti, back))
-    if number is not None:
-        return number
-    return number_of(code, lasti, back, _op_in(first, code, back))
+    code, lasti, back = frame.f_code, frame.f_lasti, kind == CodeKind.SWEEP
+    if back:
+        node = local(frame, "node")
+        code, lasti = node.code, node.lasti
+    number = _numbers.get((id(code), lasti, back))
+    if number is None:
+        number = number_of(code, lasti, back, _op_in(first, code, back))
+    if not back:
+        _enter_place(code, lasti, number)
+    return number
+
+
+def note_origins_of(counter: Counter) -> None:
+    """Have the origin of each large array stored beside it, as a counter counts it."""
+    head = tables().head.words
+    head[Tables.FIND], head[Tables.CLOCK] = id(_find), id(ids)
+    note_origins(counter, note_address(), SMALLEST)
+
+
+class SweepPlaces:
+    """Says, while it observes sweeps, at which node each is."""
+
+    def __init__(self) -> None:
+        self._running = SweepStack()
+
+    def begin_sweep(self) -> None:
+        self._running.sweeps.append(0)
+        self._tell(0)
+
+    def begin_node(self, node: Node, g: Any) -> None:
+        running = self._running
+        slot, number = running.slot, None
+        if running.sweeps:  # or it had begun before: `_find` looks for the node
+            number = _numbers.get((id(node.code), node.lasti, True))
+            if number is None:
+                number = number_of(node.code, node.lasti, True, node.op.name)
+            running.sweeps[-1] = number
+        slot.words[slot.at + _AT_SWEEP] = number or 0
+
+    def end_sweep(self) -> None:
+        sweeps = self._running.sweeps
+        sweeps.pop()
+        self._tell(sweeps[-1] if sweeps else 0)
+
+    def _tell(self, number: int) -> None:
+        slot = self._running.slot
+        slot.words[slot.at + Slot.SWEEP] = number
 
 
 def local(frame: FrameType, name: str) -> Any:
@@ -124,10 +216,6 @@ def _op_in(frame: FrameType | None, code: CodeType, back: bool) -> str | None:
             op = getattr(local(frame, "node" if back else "op"), "name", None)
         frame = frame.f_back
     return op
-
-
-CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(_note)
-ADDRESS: int = ctypes.cast(CALLBACK, ctypes.c_void_p).value or 0
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,19 @@
 """Recording when operations begin and end: kernels, pull-backs, updates, and compiled steps."""
 
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial, wraps
+from functools import partial
+from operator import itemgetter
 from time import CLOCK_MONOTONIC, clock_gettime_ns
-from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..compiler.ir.schedule import LibraryStep, Schedule
 from ..compiler.native.allocations import origin_bytes
+from ..compiler.native.places import Slot
+from ..compiler.native.spans import Tape
 from ..compiler.timing import time_steps
 from ..core import origin as origins
 from ..core.backends import BACKENDS, guard, unguard
@@ -22,55 +23,18 @@ from ..optim import walk
 from ..optim.walk import Job
 from ..transform.modes import reverse
 from .clock import CudaClock, Mark
-from .origins import RUNNING, number_of, place_count
+from .counter import Counter, sampler
+from .origins import HELD, number_of, place_count, place_of_call
+from .slots import SweepStack
+from .sweeps import Moment, OpenSweeps, SweepMark
+from .tape import Described, Span, SpanTape
 
 # The clock that native code reads, in nanoseconds.
 now: Callable[[], int] = partial(clock_gettime_ns, CLOCK_MONOTONIC)
 
-_new = tuple.__new__  # a third of the time of a named tuple's own constructor
-
-# An array as (shape, dtype); None in the place of a Python number.
-Described = tuple[tuple[int, ...], Any] | None
-
-
-class Span(NamedTuple):
-    """What ran from `start` to `stop`, in nanoseconds.
-
-    kind      `op`, `backward` (the pull-back of a recorded operation), `update` (of an optimizer)
-              or `program` (a native segment of a compiled function)
-    what      the row; the name of an update; (schedule, segment, times of its steps)
-    place     the user's line, as code and instruction; None: unknown
-    back      whether it belongs to a backward pass
-    operands  with `results`: shapes and dtypes; None of what is not known
-    static    the static parameters of an einsum
-    live      bytes at its end, and `peak` the most since the span before
-    marks     on a GPU, the events around it
-    """
-
-    kind: str
-    what: Any
-    start: int
-    stop: int
-    place: tuple[CodeType, int] | None
-    back: bool
-    thread: tuple[str, int]
-    operands: Sequence[Described] | None
-    results: Sequence[Described] | None
-    static: tuple[Any, ...]
-    live: int
-    peak: int
-    marks: tuple[Mark, Mark] | None = None
-
-
-class _Running(threading.local):
-    """What is running in a thread.
-
-    sweeps  for each sweep, the node that it is at: (node, start, mark)
-    """
-
-    def __init__(self) -> None:
-        self.sweeps: list[tuple[Node, int, Mark | None] | None] = []
-        self.thread = threading.current_thread().name, threading.get_ident()
+_ARRAY, _BYTE = np.ndarray, np.dtype(np.uint8)
+_COUNT = int(Tape.COUNT)
+_NUMBER, _CODE, _INSTRUCTION = int(Slot.NUMBER), int(Slot.CODE), int(Slot.INSTRUCTION)
 
 
 class Fullest(NamedTuple):
@@ -82,25 +46,30 @@ class Fullest(NamedTuple):
 
 
 class Recorder:
-    """Records spans while it is installed.
+    """Records spans while it is installed: of kernels on NumPy's arrays by native code.
 
-    sample  () -> (live bytes, the most since the last time); None: memory is not recorded
+    counter  of the bytes; None: memory is not recorded
     """
 
-    def __init__(self, sample: Callable[[], tuple[int, int]] | None):
-        self.spans: list[Span] = []
+    def __init__(self, counter: Counter | None):
         self.fullest: Fullest | None = None
-        self._sample = sample
-        self._most = 0
-        self._running = _Running()
-        self._places = memoryview(origin_bytes()).cast("B")
         self.cuda: CudaClock | None = None
+        self._sample = None if counter is None else sampler(counter)
+        self._tape = SpanTape(counter, self._note_native_peak)
+        # Spans that Python records, each with how many native ones there were before.
+        self._made: list[tuple[int, Span] | Moment] = []
+        self._count = self._tape.words
+        self._running = SweepStack()
+        self._nodes: dict[tuple[int, int], int] = {}
+        self._places = memoryview(origin_bytes()).cast("B")
+        self._spans: list[Span] | None = None
 
     def install(self) -> ExitStack:
         """Begin to record; closing the result ends it."""
         with ExitStack() as undo:
             guard(None, self._bind)
             undo.callback(unguard, None, self._bind)
+            undo.callback(self._tell_node, None)
             reverse.OBSERVERS.append(self)
             undo.callback(reverse.OBSERVERS.remove, self)
             walk.AROUND.append(self._around_update)
@@ -109,121 +78,161 @@ class Recorder:
             undo.callback(time_steps, self._note_steps, False)
             return undo.pop_all()
 
+    @property
+    def spans(self) -> list[Span]:
+        """What was recorded, in the order in which it ended."""
+        if self._spans is None:
+            self._spans = _join(self._tape.spans(), self._made)
+        return self._spans
+
     # -- kernels ---------------------------------------------------------------------------------
 
     def _bind(self, op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
         """The kernel of a row, which records a span at each call."""
-        local, arity, number, name = self._running, op.arity, number_of, op.name
-        keeps_static, views, array = op.name == "einsum", bool(op.views), np.ndarray
-        sample, append = self._sample, self.spans.append
         # Arrays that the user's own code makes belong to its lines.
-        notes = sample is not None and not op.foreign
+        notes = self._sample is not None and not op.foreign
 
-        @wraps(kernel, assigned=())
+        def record(z: Any, args: tuple[Any, ...]) -> None:
+            """Record a call that native code has made, on other values than arrays and numbers."""
+            slot = self._running.slot
+            at, words = slot.at, slot.words
+            start, stop, code, lasti, back, live, peak = words[at + Slot.START : at + Slot.PEAK + 1]
+            place = HELD[code], lasti
+            self._add_call(op, start, stop, place, bool(back), args, z, (live, peak))
+
+        return self._tape.wrap(op, kernel, self._general(op, kernel, notes), record, notes)
+
+    def _general(self, op: Op, kernel: Callable[..., Any], notes: bool) -> Callable[..., Any]:
+        """The kernel of a row, of which Python records a span at each call."""
+        local, name = self._running, op.name if notes else None
+
         def timed(*args: Any, **kwargs: Any) -> Any:
-            # Spelled out, as all of this is: it runs at every operation.
-            mark = None if args[0].__class__ is array else self._mark(args[0])
-            sweeps = local.sweeps
-            if sweeps and sweeps[-1] is not None:  # at the forward line of the node
-                node = sweeps[-1][0]
-                place, back = (node.code, node.lasti), True
-                start = now()
+            mark = self._mark(args[0])
+            slot = local.slot
+            words, at = slot.words, slot.at + Slot.NUMBER
+            node = words[slot.at + Slot.CODE]
+            if node:  # at the forward line of the node
+                place: origins.Origin = HELD[node], words[slot.at + Slot.INSTRUCTION]
+            else:
+                place = place_of_call(2, name)
+            before = words[at]
+            if notes and not node:
+                words[at] = number_of(*place, False, name)
+            start = now()
+            try:
                 z = kernel(*args, **kwargs)
+            finally:
                 stop = now()
-            else:
-                place, back = origins.origin(2), False
-                if notes:
-                    RUNNING.number = number(*place, False, name)
-                start = now()
-                try:
-                    z = kernel(*args, **kwargs)
-                finally:
-                    stop = now()
-                    RUNNING.number = 0
+                words[at] = before
             marks = None if mark is None else (mark, self._mark_now())
-            given = _describe(args[0] if arity is None else args[:arity])
-            if views and _is_view(z[0] if z.__class__ is tuple else z, args[0]):
-                results = None
-            elif z.__class__ is array:
-                results = ((z.shape, z.dtype),)
-            else:
-                results = _describe(z if z.__class__ is tuple else (z,))
-            static = args[1:] if keeps_static else ()
-            live = peak = 0
-            if sample is not None:
-                live, peak = sample()
-                if peak > self._most:
-                    self._note_peak(live, peak)
-            what = ("op", op, start, stop, place, back, local.thread, given, results, static)
-            append(_new(Span, (*what, live, peak, marks)))
+            self._add_call(op, start, stop, place, bool(node), args, z, self._measure(), marks)
             return z
 
         return timed
 
-    def _record(
+    def _add_call(
         self,
-        kind: str,
-        what: Any,
+        op: Op,
         start: int,
         stop: int,
-        place: tuple[CodeType, int] | None,
+        place: origins.Origin,
         back: bool,
-        operands: Sequence[Described] | None = None,
-        results: Sequence[Described] | None = None,
-        static: tuple[Any, ...] = (),
+        args: tuple[Any, ...],
+        z: Any,
+        memory: tuple[int, int],
         marks: tuple[Mark, Mark] | None = None,
     ) -> None:
-        live = peak = 0
-        if self._sample is not None:
-            live, peak = self._sample()
-            if peak > self._most:
-                self._note_peak(live, peak)
-        thread = self._running.thread
-        fields = (kind, what, start, stop, place, back, thread, operands, results, static)
-        self.spans.append(_new(Span, (*fields, live, peak, marks)))
+        given = _describe(args[0] if op.arity is None else args[: op.arity])
+        several = z.__class__ is tuple
+        is_view = op.views and _is_view(z[0] if several else z, args[0])
+        results = None if is_view else _describe(z if several else (z,))
+        static = args[1:] if op.name == "einsum" else ()
+        thread = self._running.slot.thread
+        what = ("op", op, start, stop, place, back, thread, given, results, static)
+        self._add(Span(*what, *memory, marks))
+
+    def _add(self, span: Span) -> None:
+        self._made.append((self._count[_COUNT], span))
+
+    def _measure(self) -> tuple[int, int]:
+        """Live bytes, and the most since the last time."""
+        if self._sample is None:
+            return 0, 0
+        live, peak = self._sample()
+        if peak > self._tape.most:
+            self._note_peak(live, peak)
+        return live, peak
+
+    def _note_native_peak(self) -> None:
+        slot = self._running.slot
+        self._note_peak(slot.words[slot.at + Slot.LIVE], slot.words[slot.at + Slot.PEAK])
 
     def _note_peak(self, live: int, peak: int) -> None:
         """Note the live bytes of all places, in an object that the counter does not count."""
-        self._most = peak
+        self._tape.most = peak
         self.fullest = Fullest(live, peak, bytes(self._places[: 8 * place_count()]))
 
     # -- sweeps ----------------------------------------------------------------------------------
 
     def begin_sweep(self) -> None:
-        self._running.sweeps.append(None)
+        local = self._running
+        local.sweeps.append(None)
+        self._made.append(SweepMark(self._count[_COUNT], True, now(), local.slot.thread))
+        self._tell_node(None)
 
     def begin_node(self, node: Node, g: Any) -> None:
         """The span of a node lasts until the next one begins: sums of cotangents belong to it."""
         local = self._running
-        if not local.sweeps:  # a sweep that had begun before
+        sweeps = local.sweeps
+        if not sweeps:  # a sweep that had begun before
             return
-        self._end_node(local)
-        mark = self._mark(g)
-        local.sweeps[-1] = node, now(), mark
-        self._note_at(node)
+        sweeps[-1] = node
+        # Spelled out: it runs at every node.
+        code, lasti, slot = node.code, node.lasti, local.slot
+        memory = self._measure()
+        mark = None if g.__class__ is _ARRAY else self._mark(g)
+        last = mark if mark is not None or self.cuda is None else self._mark_now()
+        number = None if node.op.foreign else self._nodes.get((id(code), lasti))
+        if number is None:
+            number = self._enter_node(node)
+        words, at = slot.words, slot.at
+        words[at + _NUMBER] = number
+        words[at + _CODE] = id(code)
+        words[at + _INSTRUCTION] = lasti
+        live, peak = memory
+        self._made.append(
+            (self._count[_COUNT], now(), node.op, code, lasti, slot.thread, live, peak, mark, last)
+        )
 
     def end_sweep(self) -> None:
         local = self._running
-        self._end_node(local)
         local.sweeps.pop()
-        if local.sweeps and local.sweeps[-1] is not None:  # a pull-back had a sweep of its own
-            self._note_at(local.sweeps[-1][0])
-
-    def _note_at(self, node: Node) -> None:
-        """Let arrays belong to a node, until the next one begins."""
-        if self._sample is not None and not node.op.foreign:
-            RUNNING.number = number_of(node.code, node.lasti, True, node.op.name)
-
-    def _end_node(self, local: _Running) -> None:
-        if not local.sweeps or local.sweeps[-1] is None:
-            return
-        node, start, mark = local.sweeps[-1]
-        local.sweeps[-1] = None
-        RUNNING.number = 0
         stop = now()
-        marks = None if mark is None else (mark, self._mark_now())
-        place = node.code, node.lasti
-        self._record("backward", node.op, start, stop, place, True, marks=marks)
+        mark = None if self.cuda is None else self._mark_now()
+        memory = self._measure()
+        self._made.append(
+            SweepMark(self._count[_COUNT], False, stop, local.slot.thread, *memory, mark)
+        )
+        # A pull-back may have had a sweep of its own.
+        self._tell_node(local.sweeps[-1] if local.sweeps else None)
+
+    def _tell_node(self, node: Node | None) -> None:
+        """Let operations and arrays belong to a node, until the next one begins."""
+        slot = self._running.slot
+        at = slot.at
+        slot.words[at + _NUMBER] = 0 if node is None else self._enter_node(node)
+        slot.words[at + _CODE] = 0 if node is None else id(node.code)
+        slot.words[at + _INSTRUCTION] = 0 if node is None else node.lasti
+
+    def _enter_node(self, node: Node) -> int:
+        """The number of a node's place; 0 if its arrays do not belong to it."""
+        code, lasti = node.code, node.lasti
+        HELD[id(code)] = code
+        if node.op.foreign:
+            return 0
+        number = 0 if self._sample is None else number_of(code, lasti, True, node.op.name)
+        self._nodes[id(code), lasti] = number
+        return number
 
     # -- optimizers ------------------------------------------------------------------------------
 
@@ -233,31 +242,20 @@ class Recorder:
         run()
         stop = now()
         marks = None if mark is None else (mark, self._mark_now())
-        read = _describe([c for job in jobs for c in job.columns])
-        written = _describe([c for job in jobs for c in (job.columns[0], *job.columns[2:])])
+        read = _sum([c for job in jobs for c in job.columns])
+        written = _sum([c for job in jobs for c in (job.columns[0], *job.columns[2:])])
         name = getattr(jobs[0].rule, "__name__", "update") if jobs else "update"
-        place = origins.origin(2)
-        self._record("update", name, start, stop, place, False, read, written, (), marks)
+        what = ("update", name, start, stop, origins.origin(2), False, self._running.slot.thread)
+        self._add(Span(*what, read, written, (), *self._measure(), marks))
 
     # -- compiled programs -----------------------------------------------------------------------
 
     def _note_steps(self, schedule: Schedule, segment: int, times: list[int]) -> None:
         """A native segment ran."""
-        if segment:
-            self._place_library_call(schedule, segment)
         what, place = (schedule, segment, times), origins.origin(2)
-        self._record("program", what, times[0], times[-1], place, False)
-
-    def _place_library_call(self, schedule: Schedule, segment: int) -> None:
-        """Let the library call before a segment be at its own line, not at that of the program."""
-        step = [s for s in schedule.steps if isinstance(s, LibraryStep)][segment - 1]
-        thread = self._running.thread
-        for k in range(len(self.spans) - 1, -1, -1):  # other threads may have recorded since
-            span = self.spans[k]
-            if span.thread == thread:
-                if span.kind == "op" and span.what is step.op:
-                    self.spans[k] = span._replace(place=step.origin)
-                return
+        thread = self._running.slot.thread
+        head = ("program", what, times[0], times[-1], place, False, thread)
+        self._add(Span(*head, None, None, (), *self._measure()))
 
     # -- the GPU ---------------------------------------------------------------------------------
 
@@ -276,10 +274,46 @@ class Recorder:
         return self.cuda.mark()
 
 
+def _join(native: list[Span], made: list[tuple[int, Span] | Moment]) -> list[Span]:
+    """All spans in order: `made` says after how many of the native ones each comes."""
+    spans: list[Span] = []
+    sweeps, done = OpenSweeps(), 0
+    for entry in sorted(made, key=itemgetter(0)):  # threads may have overtaken each other
+        before = entry[0]
+        spans += native[done:before]
+        done = max(done, before)
+        if isinstance(entry, SweepMark) or len(entry) != 2:
+            spans += sweeps.spans(entry)
+            continue
+        spans.append(entry[1])
+        if spans[-1].kind == "program" and spans[-1].what[1]:
+            _place_library_call(spans)
+    return spans + native[done:]
+
+
+def _place_library_call(spans: list[Span]) -> None:
+    """Let the library call before a segment be at its own line, not at that of the program."""
+    schedule, segment, _ = spans[-1].what
+    step = [s for s in schedule.steps if isinstance(s, LibraryStep)][segment - 1]
+    for k in range(len(spans) - 2, -1, -1):  # other threads may have recorded since
+        if spans[k].thread == spans[-1].thread:
+            if spans[k].kind == "op" and spans[k].what is step.op:
+                spans[k] = spans[k]._replace(place=step.origin)
+            return
+
+
 def _describe(values: Sequence[Any]) -> tuple[Described, ...]:
     # Tuples of these, unlike lists, are nothing that Python's garbage collector looks at again.
     a = np.ndarray
     return tuple([(x.shape, x.dtype) if x.__class__ is a else _describe_other(x) for x in values])
+
+
+def _sum(arrays: Sequence[Any]) -> tuple[Described, ...]:
+    """The first of some arrays, and the bytes of the others as one array."""
+    if not arrays:
+        return ()
+    rest = sum([x.nbytes for x in arrays[1:]])
+    return *_describe(arrays[:1]), ((rest,), _BYTE)
 
 
 def _describe_other(x: Any) -> Described:

@@ -19,7 +19,7 @@ from ..compiler.ir.schedule import (
 )
 from ..core.op import TABLE, Op, Partials
 from ..ops.flops import flops
-from .recorder import Described, Span
+from .tape import Described, Span
 
 
 class Work(NamedTuple):

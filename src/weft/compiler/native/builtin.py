@@ -9,6 +9,7 @@ from .driver import driver
 from .words import WordArray, words
 
 _FASTCALL = 0x80  # METH_FASTCALL: function(self, arguments, how many)
+_KEYWORDS = 0x2  # METH_KEYWORDS: and the names of the last ones
 
 
 class _Definition(Structure):
@@ -25,6 +26,11 @@ class _Definition(Structure):
 @once
 def _definition(name: str) -> _Definition:
     return _Definition(b"call", driver().addresses[name], _FASTCALL, None)
+
+
+@once
+def _definition_at(function: int) -> _Definition:
+    return _Definition(b"call", function, _FASTCALL | _KEYWORDS, None)
 
 
 _new = pythonapi.PyCFunction_NewEx
@@ -61,3 +67,8 @@ def make_picker(positions: Sequence[int]) -> Callable[[list[Any]], list[Any]]:
     records = words(1 + len(positions))
     records[:] = [len(positions), *positions]
     return _new(addressof(_definition("weft_pick")), records, None)
+
+
+def make_builtin(function: int, records: WordArray) -> Callable[..., Any]:
+    """A function of any arguments; the native one, which is never unloaded, is at this address."""
+    return _new(addressof(_definition_at(function)), records, None)

@@ -15,9 +15,10 @@ HEAD = object.__basicsize__
 TYPE = HEAD - 8
 COUNT = TYPE - 8  # the reference count of an object
 SIZE, ITEMS = HEAD, HEAD + 8  # of a list: its length and its items
+TUPLE_ITEMS = tuple.__basicsize__  # of a tuple; its length is where that of a list is
 # Of a dict: its version tag, which every change renews (PEP 509); Python 3.13 dropped it.
 VERSION = HEAD + 8 if sys.version_info < (3, 13) else None
-DATA, NDIM, DIMENSIONS, STRIDES, _BASE, DESCR, FLAGS = (HEAD + 8 * i for i in range(7))
+DATA, NDIM, DIMENSIONS, STRIDES, BASE, DESCR, FLAGS = (HEAD + 8 * i for i in range(7))
 
 
 class UnknownLayout(RuntimeError):
@@ -36,11 +37,15 @@ def verify_layout() -> None:
             "type": (_word(at + TYPE), id(np.ndarray)),
             "data": (_word(at + DATA), data),
             "ndim": (_half(at + NDIM), sample.ndim),
+            "base": (_word(at + BASE), 0 if sample.base is None else id(sample.base)),
             "descr": (_word(at + DESCR), id(sample.dtype)),
             "flags": (_half(at + FLAGS) & 0xFFFF, sample.flags.num & 0xFFFF),
         }
         listed = [sample, sample.dtype]
+        pair = tuple(listed)
         fields |= {
+            "tuple size": (_word(id(pair) + SIZE), 2),
+            "tuple items": (_words(id(pair) + TUPLE_ITEMS, 2), tuple(map(id, pair))),
             "list size": (_word(id(listed) + SIZE), 2),
             "list items": (_words(_word(id(listed) + ITEMS), 2), tuple(map(id, listed))),
         }
