@@ -505,7 +505,7 @@ def test_times_on_a_gpu_are_those_between_its_events(monkeypatch):
 
     _Cuda.clock = 0
 
-    def mark(self, x):
+    def mark(self, x, begins=False):
         """As if PyTorch's arrays on the CPU were on a GPU."""
         x = x[0] if x.__class__ in (list, tuple) else x
         if not isinstance(x, torch.Tensor):
@@ -513,7 +513,7 @@ def test_times_on_a_gpu_are_those_between_its_events(monkeypatch):
         if self.cuda is None:
             self.cuda = CudaClock(now)
             self.cuda._cuda = _Cuda
-        return self.cuda.mark()
+        return self.cuda.begin() if begins else self.cuda.mark()
 
     monkeypatch.setattr(Recorder, "_mark", mark)
     x = wf.tensor(torch.ones(4, 4), requires_grad=True)
@@ -526,10 +526,10 @@ def test_times_on_a_gpu_are_those_between_its_events(monkeypatch):
     assert len(device) == len(launches) > 0 and len(device) + len(launches) == len(events)
     forward = [e for e in device if not e.back]
     assert [e.name for e in forward] == ["matmul", "tanh", "sum"]
-    # Each has an event before it and one after it: 0.1 s of this GPU, and 0.1 s to the next.
+    # Each has an event after it, 0.1 s of this GPU later, and begins where the last one ended.
     assert all(e.seconds == pytest.approx(0.1) for e in forward)
     starts = [e.start for e in forward]
-    assert np.allclose(np.diff(starts), 0.2)
+    assert np.allclose(np.diff(starts), 0.1)
     (pull,) = [e for e in device if e.name == "matmul backward"]
     inside = [e for e in device if e.back and e.name in ("matmul", "conj", "permute")]
     assert pull.self_seconds == pytest.approx(pull.seconds - sum(e.seconds for e in inside))

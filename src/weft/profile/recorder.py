@@ -107,7 +107,7 @@ class Recorder:
         local, name = self._running, op.name if notes else None
 
         def timed(*args: Any, **kwargs: Any) -> Any:
-            mark = self._mark(args[0])
+            mark = self._mark(args[0], True)
             slot = local.slot
             words, at = slot.words, slot.at + Slot.NUMBER
             node = words[slot.at + Slot.CODE]
@@ -237,7 +237,7 @@ class Recorder:
     # -- optimizers ------------------------------------------------------------------------------
 
     def _around_update(self, run: Callable[[], None], jobs: list[Job]) -> None:
-        mark = self._mark(jobs[0].columns[0] if jobs else None)
+        mark = self._mark(jobs[0].columns[0] if jobs else None, True)
         start = now()
         run()
         stop = now()
@@ -259,15 +259,18 @@ class Recorder:
 
     # -- the GPU ---------------------------------------------------------------------------------
 
-    def _mark(self, x: Any) -> Mark | None:
-        """An event on the GPU, before work on an array that is there."""
+    def _mark(self, x: Any, begins: bool = False) -> Mark | None:
+        """A moment of the GPU, before work on an array that is there; None: on no other one.
+
+        begins  whether it need not be an event of its own
+        """
         if x.__class__ is np.ndarray or "torch" not in sys.modules:
             return None
         x = x[0] if x.__class__ in (list, tuple) and x else x
         if not getattr(x, "is_cuda", False):
             return None
         self.cuda = self.cuda or CudaClock(now)
-        return self.cuda.mark()
+        return self.cuda.begin() if begins else self.cuda.mark()
 
     def _mark_now(self) -> Mark:
         assert self.cuda is not None
