@@ -143,7 +143,7 @@ class Cut:
             return best
         low, high = table.prices(n - 1), table.prices(n)
         first, last = 0, self.at + 1
-        while last - first > max(self.at // 128, 1):
+        while last - first > max(self.at // 64, 1):
             middle = (first + last) // 2
             found = self.keep(np.where(self._made < middle, high, low))
             if found.peak <= nbytes:
