@@ -25,7 +25,7 @@ from .repeat import Rerun, repeat
 
 # Rungs in which the bytes halve, and those of a small step; the steps in vain before the ladder
 # ends, and the last rung.
-HALF, SMALL, VAIN, LAST = 16, 2, 2, 160
+HALF, SMALL, VAIN, LAST = 32, 4, 2, 320
 FAR = 1.5  # how many times its bytes a choice may be estimated at, and still be tried first
 
 

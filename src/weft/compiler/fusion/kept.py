@@ -18,7 +18,7 @@ from .recompute import Recipes
 # Capacities are integers: the costs of all units together, and what is never cut.
 _TOTAL, _DEAR = 1 << 27, 1e18
 # Prices of a byte, as powers of two of the average, and segments, as shares of what is kept.
-_PRICES, _SEGMENTS = range(-6, 9), (0, 2, 4, 8, 16, 32, 64, 128)
+_PRICES, _SEGMENTS = range(-4, 5), (0, 2, 4, 8, 16, 32, 64, 128)
 _PROMISING = 3  # segmentations whose prices are looked at more closely
 
 
