@@ -17,6 +17,7 @@ from ...core.origin import line_of
 from ...core.record import record
 from ..ir.schedule import GuardStep, LibraryStep, Schedule, ScheduleStep
 from ..memory import MemoryPlan, Recomputation, call_bytes, live_bytes, plan
+from .apart import take_apart
 from .eviction import Eviction, evict
 from .footprint import Footprint
 from .kept import Cut
@@ -72,23 +73,40 @@ class Ladder:
     between follow one by one, until they are in vain. Above the first one that fits, the rung with
     the most bytes that fits is found by bisection. Which rung is tried next depends only on
     whether the last one fits, and one above another is taken only if it does not take fewer bytes:
-    so where the ways of two budgets part, the larger one gets the larger arena.
+    so where the ways of two budgets part, the larger one gets the larger arena. If none fits,
+    there is a second ladder, of the schedule with some of its kernels taken apart.
+
+    apart  that schedule, in the second ladder
     """
 
-    def __init__(self, schedule: Schedule, placed: MemoryPlan, target: Costs):
-        self.schedule, self.placed, self._target = schedule, placed, target
+    def __init__(
+        self,
+        schedule: Schedule,
+        placed: MemoryPlan,
+        target: Costs,
+        apart: Schedule | None = None,
+    ):
+        self.schedule, self.placed, self._target, self._apart = schedule, placed, target, apart
         self._rungs: dict[int, _Rung | None] = {}
         self._planned: dict[int, tuple[Schedule, MemoryPlan]] = {0: (schedule, placed)}
 
     @cached_property
     def recipes(self) -> Recipes:
         """The units that may run again."""
-        return Recipes(self.schedule, self._target.cost, self._target.alignment)
+        schedule = self._apart or self.schedule
+        return Recipes(schedule, self._target.cost, self._target.alignment)
+
+    @cached_property
+    def _second(self) -> "Ladder | None":
+        apart = None if self._apart else take_apart(self.schedule)
+        if apart is None or apart is self.schedule:
+            return None
+        return Ladder(self.schedule, self.placed, self._target, apart)
 
     @cached_property
     def cut(self) -> Cut:
         """The choices at the peak."""
-        live = live_bytes(self.schedule, self._target.alignment)
+        live = live_bytes(self.recipes.schedule, self._target.alignment)
         return Cut(self.recipes, live.index(max(live)), live)
 
     @cached_property
@@ -102,7 +120,7 @@ class Ladder:
             if self._fits(k, nbytes):
                 return self._plan(self._raise(above, k, nbytes))
             above = k
-        return None
+        return self._second and self._second.first(nbytes)
 
     def smallest(self) -> tuple[Schedule, MemoryPlan]:
         """The rung whose plan takes the fewest bytes, of all those that a refusal has tried."""
@@ -112,7 +130,8 @@ class Ladder:
             if least >= self._size(best):
                 break
             best = min(best, k, key=lambda k: (self._size(k), k))
-        return self._plan(best)
+        found = [self._plan(best), *([self._second.smallest()] if self._second else [])]
+        return min(found, key=lambda made: made[1].size)
 
     def by_strategy(self, config: CheckpointConfig) -> tuple[Schedule, MemoryPlan]:
         """The schedule of a strategy without a budget, unless it takes more memory."""

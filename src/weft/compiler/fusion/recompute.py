@@ -142,7 +142,7 @@ class Recipes:
             return part
         roles = [self._roles[self.schedule.storage(i)] for i in step.results]
         kept = [n for n, role in enumerate(roles) if role == "scratch"]
-        return part if len(kept) == len(roles) else replace(part, step=_pruned(step, kept))
+        return part if len(kept) == len(roles) else replace(part, step=pruned(step, kept))
 
     def _life(self) -> None:
         count = len(self.schedule.steps)
@@ -193,7 +193,7 @@ def _every_root(schedule: Schedule, parts: Sequence[Part]) -> Iterator[int]:
         yield from _roots(schedule, p.step.writes)
 
 
-def _pruned(step: KernelStep, kept: Sequence[int]) -> KernelStep:
+def pruned(step: KernelStep, kept: Sequence[int]) -> KernelStep:
     """A kernel with some of its results, and what they are computed of."""
     kernel = replace(step.kernel, results=tuple([step.kernel.results[n] for n in kept]))
     base, live = len(kernel.operands), sorted(kernel.live)
