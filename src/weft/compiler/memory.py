@@ -157,8 +157,12 @@ def in_place(kernel: Kernel, operand: int, result: int) -> bool:
 
 
 def may_inherit(schedule: Schedule, step: ScheduleStep) -> Iterator[tuple[int, int]]:
-    """(result, operand) pairs of roots: the result may take the operand's memory if it dies."""
-    every = {*step.reads, *step.writes}
+    """(result, operand) pairs of roots: the result may take the operand's memory if it dies.
+
+    Outputs are among them: a copy of one is in the arena.
+    """
+    buffers = [*step.reads, *step.writes]
+    every = {i for i in buffers if schedule.buffers[i].role in ("scratch", "output")}
     yield from _pairs(schedule, step, every, every)
 
 
