@@ -56,18 +56,21 @@ def _independent(schedule: Schedule, step: KernelStep) -> list[list[int]]:
 
 
 def _needs(schedule: Schedule, step: KernelStep, n: int) -> set[tuple[str, int]]:
-    """The values that a result is computed of, and the roots that it reads and writes."""
+    """The values that a result is computed of, and the roots that it reads and writes.
+
+    Operands that are small do not count, unless the kernel writes to their memory.
+    """
     kernel = replace(step.kernel, results=(step.kernel.results[n],))
     base, small = len(kernel.operands), _SMALL * prod(kernel.domain)
-    overwritten = {schedule.buffers[schedule.storage(i)].takes for i in step.results}
-    root = schedule.storage(step.results[n])
-    donor = schedule.buffers[root].takes
-    found = {("root", root)} | (set() if donor is None else {("root", donor)})
+    written = {schedule.storage(i) for i in step.results}
+    written |= {schedule.buffers[i].takes for i in written}
+    own = schedule.storage(step.results[n])
+    found = {("root", i) for i in (own, schedule.buffers[own].takes) if i is not None}
     for value in kernel.live:
         if value >= base:
             found.add(("value", value))
             continue
         root = schedule.storage(step.operands[value])
-        if schedule.buffers[root].size > small or root in overwritten:
+        if schedule.buffers[root].size > small or root in written:
             found.add(("root", root))
     return found

@@ -1,8 +1,8 @@
 """Schedules under a checkpoint strategy: steps run again so that the arena is smaller.
 
 For a budget there is a ladder of schedules, each simulated in a fixed share of the bytes of the one
-before. The ladder does not depend on the budget, and the first schedule is taken whose memory plan
-fits: so the peak never rises as the budget falls.
+before. Neither the ladder nor the way through it depends on the budget, but for whether a memory
+plan fits: so the peak never rises as the budget falls.
 """
 
 from collections.abc import Iterator

@@ -12,10 +12,10 @@ from math import inf
 import numpy as np
 
 from ...core.record import record
-from .min_cut import NEVER, MinCut, Network, Part
+from .min_cut import NEVER, Component, MinCut, Network
 from .recompute import Recipes
 
-# Capacities are integers: the costs of all units together, and what is never cut.
+# Capacities are integers: the costs of all units together; and a price at which nothing is kept.
 _TOTAL, _DEAR = 1 << 27, 1e18
 # Prices of a byte, as powers of two of the average, and segments, as shares of what is kept.
 _PRICES, _SEGMENTS = range(-4, 5), (0, 2, 4, 8, 16, 32, 64, 128)
@@ -24,7 +24,7 @@ _PROMISING = 3  # segmentations whose prices are looked at more closely
 
 @record
 class Choice:
-    """A choice of buffers, and estimates: the peak in bytes, and the time that it costs."""
+    """A choice of what is kept, and estimates: the peak in bytes, and the time that it costs."""
 
     of: "Cut"
     cut: MinCut
@@ -60,7 +60,7 @@ class Cut:
         self._costs = np.array([recipes.units[n].cost for n in self._units], float)
         self._able = np.array([recipes.units[n].expires > at for n in self._units], bool)
         self.network = self._connect()
-        self._effects: dict[Part, _Effect] = {}
+        self._effects: dict[Component, _Effect] = {}
         self._tables = [_Table(self, self._separators(n)) for n in _SEGMENTS]
 
     def _around(self, i: int) -> tuple[int, float]:
@@ -173,7 +173,7 @@ class Cut:
 
     def _estimate(self, cut: MinCut) -> float:
         """The peak if units run again as soon as one that depends on them is needed."""
-        effects = [self._effect(part) for part in cut.parts]
+        effects = [self._effect(c) for c in cut.components]
         if not effects:
             return float(self._profile.max())
         stays: dict[int, int] = {}
@@ -187,15 +187,15 @@ class Cut:
             if last > natural:
                 where.append([natural + 1, last + 1])
                 nbytes.append([size, -size])
-        change = np.bincount(
-            np.concatenate(where), np.concatenate(nbytes), len(self._profile) + 1
-        )
+        change = np.bincount(np.concatenate(where), np.concatenate(nbytes), len(self._profile) + 1)
         return float((self._profile + np.cumsum(change)[:-1]).max())
 
-    def _effect(self, part: Part) -> "_Effect":
-        if part not in self._effects:
-            self._effects[part] = self._compute_effect([self._units[k] for k in part.again])
-        return self._effects[part]
+    def _effect(self, component: Component) -> "_Effect":
+        if component not in self._effects:
+            self._effects[component] = self._compute_effect(
+                [self._units[k] for k in component.again]
+            )
+        return self._effects[component]
 
     def _compute_effect(self, units: list[int]) -> "_Effect":
         recipes, again = self.recipes, {*units}

@@ -1,8 +1,8 @@
-"""The minimum cut between buffers that are kept and units that run again, part by part.
+"""The minimum cut between buffers that are kept and units that run again, by components.
 
 A unit that costs more than to keep all its buffers does not run again, so nothing before it
-matters to what is after it: there the network falls into parts. Equal parts have equal cuts, and
-each is solved once: of a network of equal blocks, one block.
+matters to what is after it: without such units the network falls into components. Equal ones have
+equal cuts, and each is solved once: of a network of equal blocks, one block.
 """
 
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ import numpy as np
 
 from ...core.record import record
 
-Digest = tuple[bytes, bytes]  # of the nodes of a part, and of its edges
+Digest = tuple[bytes, bytes]  # of the nodes of a component, and of its edges
 
 NEVER = 1 << 30  # the capacity of what is never cut
 
 
 @record
-class Part:
-    """A part of a network, and the side of each of its nodes.
+class Component:
+    """A component of a network, and the side of each of its nodes.
 
     nodes  units first, then buffers, by their numbers
     again  of these units, those that run again
@@ -30,11 +30,11 @@ class Part:
 
 @record
 class MinCut:
-    """Which units run again, which buffers are kept, and the parts in which something does."""
+    """Which units run again, which buffers are kept, and the components in which something does."""
 
     again: np.ndarray
     kept: np.ndarray
-    parts: tuple[Part, ...]
+    components: tuple[Component, ...]
 
 
 class Network:
@@ -46,7 +46,7 @@ class Network:
     needed   by buffer, whether it is wanted anyway
     readers  the units that read buffers, and beside them
     read     the buffers that they read
-    solved   how many parts were solved
+    solved   how many components were solved
     """
 
     def __init__(
@@ -71,31 +71,31 @@ class Network:
         all_kept = np.bincount(self._owner, keeping, self._units)
         runs = (running < all_kept) & (running < NEVER)
         reached = np.zeros(self._units + len(self._owner), bool)
-        parts = _Parts(self, keeping, running, runs)
-        self._solve(parts)
+        components = _Components(self, keeping, running, runs)
+        self._solve(components)
         found = []
-        for nodes, key in parts:
+        for nodes, key in components:
             sides = self._known[key]
             reached[nodes] = sides
             again = nodes[sides & (nodes < self._units)]
             if len(again):
-                found.append(Part(nodes.tobytes(), tuple(again.tolist())))
+                found.append(Component(nodes.tobytes(), tuple(again.tolist())))
         again, wanted = reached[: self._units], reached[self._units :] | self._needed
         return MinCut(again, wanted & ~again[self._owner], tuple(found))
 
-    def _solve(self, parts: "_Parts") -> None:
-        """Solve the parts that are new, together: a call costs more than a small part."""
-        new = {key: n for n, (_, key) in enumerate(parts) if key not in self._known}
+    def _solve(self, components: "_Components") -> None:
+        """Solve the components that are new, together: a call costs more than a small component."""
+        new = {key: n for n, (_, key) in enumerate(components) if key not in self._known}
         if not new:
             return
         self.solved += len(new)
-        sides = parts.flow(np.array([*new.values()]))
+        sides = components.flow(np.array([*new.values()]))
         for key, n in new.items():
-            self._known[key] = sides[parts.nodes(n)]
+            self._known[key] = sides[components.nodes(n)]
 
 
-class _Parts:
-    """The parts of a network at some costs, each with a digest of all that decides its cut."""
+class _Components:
+    """The components of a network at some costs, each with a digest of all that decides its cut."""
 
     def __init__(
         self, network: Network, keeping: np.ndarray, running: np.ndarray, runs: np.ndarray
@@ -114,22 +114,21 @@ class _Parts:
         self._digest(count)
 
     def _divide(self, count: int) -> None:
-        """The nodes by part, and where each part that is reached begins and ends among them."""
+        """The nodes by component, where each of them begins, and those that are reached."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import connected_components
 
         ones = np.ones(len(self._from), np.int8)
         graph = csr_array((ones, (self._from, self._to)), (count, count))
-        parts, self._label = connected_components(graph, directed=False)
+        components, self._label = connected_components(graph, directed=False)
         self._order = np.argsort(self._label, kind="stable")
-        self._starts = np.searchsorted(self._label[self._order], np.arange(parts + 1))
-        self._entered = np.flatnonzero(np.bincount(self._label, self._source, parts))
+        self._starts = np.searchsorted(self._label[self._order], np.arange(components + 1))
+        self._entered = np.flatnonzero(np.bincount(self._label, self._source, components))
 
     def _digest(self, count: int) -> None:
         rank = np.empty(count, int)
         rank[self._order] = np.arange(count) - self._starts[self._label[self._order]]
-        kind = self._costs.astype(np.int64) * 4 + self._source * 2 + self._sink
-        kinds = np.where(np.arange(count) < self._units, -kind - 1, kind)[self._order]
+        kinds = self._kinds()[self._order]
         label = self._label[self._from]
         edges = np.argsort(label, kind="stable")
         pairs = np.stack([rank[self._from], rank[self._to]], 1)[edges]
@@ -142,33 +141,44 @@ class _Parts:
             for p in self._entered
         ]
 
+    def _kinds(self) -> np.ndarray:
+        """By node, a number of its cost and its ends; below zero for units."""
+        kinds = self._costs.astype(np.int64) * 4 + self._source * 2 + self._sink
+        kinds[: self._units] = ~kinds[: self._units]
+        return kinds
+
     def __iter__(self) -> Iterator[tuple[np.ndarray, Digest]]:
         for n, key in enumerate(self._keys):
             yield self.nodes(n), key
 
     def nodes(self, n: int) -> np.ndarray:
-        """The nodes of the n-th part."""
-        part = self._entered[n]
-        return self._order[self._starts[part] : self._starts[part + 1]]
+        """The nodes of the n-th component."""
+        component = self._entered[n]
+        return self._order[self._starts[component] : self._starts[component + 1]]
 
     def flow(self, chosen: np.ndarray) -> np.ndarray:
-        """By node, whether it is on the source's side of the cut of some parts."""
+        """By node, whether it is on the source's side of the cut of some components."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-        here = np.isin(self._label, self._entered[chosen])
-        count = len(here)
-        inner = here[self._from]
+        nodes = np.flatnonzero(np.isin(self._label, self._entered[chosen]))
+        count, number = len(nodes), np.full(len(self._label), -1)
+        number[nodes] = np.arange(count)
+        inner = number[self._from] >= 0
         starts, ends = self._from[inner], self._to[inner]
-        sources, sinks = np.flatnonzero(here & self._source), np.flatnonzero(here & self._sink)
-        rows = np.concatenate([starts, np.full(len(sources), count), sinks])
-        columns = np.concatenate([ends, sources, np.full(len(sinks), count + 1)])
+        sources, sinks = nodes[self._source[nodes]], nodes[self._sink[nodes]]
+        rows = np.concatenate([number[starts], np.full(len(sources), count), number[sinks]])
+        columns = [number[ends], number[sources], np.full(len(sinks), count + 1)]
         made = np.where(starts >= self._units, self._costs[starts], NEVER)
         data = np.concatenate([made, np.full(len(sources), NEVER), self._costs[sinks]])
-        graph = csr_array((data.astype(np.int32), (rows, columns)), (count + 2, count + 2))
+        graph = csr_array(
+            (data.astype(np.int32), (rows, np.concatenate(columns))), (count + 2, count + 2)
+        )
         rest = graph - maximum_flow(graph, count, count + 1).flow
         rest.data = np.maximum(rest.data, 0)
         rest.eliminate_zeros()
         reached = np.zeros(count + 2, bool)
         reached[breadth_first_order(rest, count, return_predecessors=False)] = True
-        return reached[:count]
+        sides = np.zeros(len(self._label), bool)
+        sides[nodes] = reached[:count]
+        return sides
