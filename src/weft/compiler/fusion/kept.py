@@ -12,7 +12,7 @@ from math import inf
 import numpy as np
 
 from ...core.record import record
-from .min_cut import NEVER, Component, MinCut, Network
+from .min_cut import NEVER, MinCut, Network
 from .recompute import Recipes
 
 # Capacities are integers: the costs of all units together; and a price at which nothing is kept.
@@ -60,7 +60,7 @@ class Cut:
         self._costs = np.array([recipes.units[n].cost for n in self._units], float)
         self._able = np.array([recipes.units[n].expires > at for n in self._units], bool)
         self.network = self._connect()
-        self._effects: dict[Component, _Effect] = {}
+        self._effects: dict[tuple[int, ...], _Effect] = {}  # by the units that run again
         self._tables = [_Table(self, self._separators(n)) for n in _SEGMENTS]
 
     def _around(self, i: int) -> tuple[int, float]:
@@ -190,12 +190,10 @@ class Cut:
         change = np.bincount(np.concatenate(where), np.concatenate(nbytes), len(self._profile) + 1)
         return float((self._profile + np.cumsum(change)[:-1]).max())
 
-    def _effect(self, component: Component) -> "_Effect":
-        if component not in self._effects:
-            self._effects[component] = self._compute_effect(
-                [self._units[k] for k in component.again]
-            )
-        return self._effects[component]
+    def _effect(self, again: tuple[int, ...]) -> "_Effect":
+        if again not in self._effects:
+            self._effects[again] = self._compute_effect([self._units[k] for k in again])
+        return self._effects[again]
 
     def _compute_effect(self, units: list[int]) -> "_Effect":
         recipes, again = self.recipes, {*units}

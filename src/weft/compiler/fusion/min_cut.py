@@ -5,8 +5,6 @@ matters to what is after it: without such units the network falls into component
 equal cuts, and each is solved once: of a network of equal blocks, one block.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ...core.record import record
@@ -17,24 +15,15 @@ NEVER = 1 << 30  # the capacity of what is never cut
 
 
 @record
-class Component:
-    """A component of a network, and the side of each of its nodes.
-
-    nodes  units first, then buffers, by their numbers
-    again  of these units, those that run again
-    """
-
-    nodes: bytes
-    again: tuple[int, ...]
-
-
-@record
 class MinCut:
-    """Which units run again, which buffers are kept, and the components in which something does."""
+    """Which units run again, which buffers are kept; and, by component, the units that run again.
+
+    Components in which none does are left out.
+    """
 
     again: np.ndarray
     kept: np.ndarray
-    components: tuple[Component, ...]
+    components: tuple[tuple[int, ...], ...]
 
 
 class Network:
@@ -59,7 +48,8 @@ class Network:
     ):
         self._units, self._owner, self._needed = units, owner, needed
         self._readers, self._read = readers, read
-        self._known: dict[Digest, np.ndarray] = {}  # by digest, the nodes that are reached
+        # By digest, whether its nodes are reached, and the places of units among them that are.
+        self._known: dict[Digest, tuple[np.ndarray, np.ndarray]] = {}
         self.solved = 0
 
     def cut(self, keeping: np.ndarray, running: np.ndarray) -> MinCut:
@@ -71,31 +61,36 @@ class Network:
         all_kept = np.bincount(self._owner, keeping, self._units)
         runs = (running < all_kept) & (running < NEVER)
         reached = np.zeros(self._units + len(self._owner), bool)
-        components = _Components(self, keeping, running, runs)
-        self._solve(components)
+        parts = _Components(self, keeping, running, runs)
+        self._solve(parts)
         found = []
-        for nodes, key in components:
-            sides = self._known[key]
-            reached[nodes] = sides
-            again = nodes[sides & (nodes < self._units)]
+        for n, key in enumerate(parts.keys):
+            sides, again = self._known[key]
             if len(again):
-                found.append(Component(nodes.tobytes(), tuple(again.tolist())))
+                nodes = parts.nodes(n)
+                reached[nodes] = sides
+                found.append(tuple(nodes[again].tolist()))
         again, wanted = reached[: self._units], reached[self._units :] | self._needed
         return MinCut(again, wanted & ~again[self._owner], tuple(found))
 
-    def _solve(self, components: "_Components") -> None:
-        """Solve the components that are new, together: a call costs more than a small component."""
-        new = {key: n for n, (_, key) in enumerate(components) if key not in self._known}
+    def _solve(self, parts: "_Components") -> None:
+        """Solve the components that are new, together: a call costs more than a small one."""
+        new = {key: n for n, key in enumerate(parts.keys) if key not in self._known}
         if not new:
             return
         self.solved += len(new)
-        sides = components.flow(np.array([*new.values()]))
+        sides = parts.flow(np.array([*new.values()]))
         for key, n in new.items():
-            self._known[key] = sides[components.nodes(n)]
+            nodes = parts.nodes(n)
+            again = np.flatnonzero(sides[nodes] & (nodes < self._units))
+            self._known[key] = sides[nodes], again
 
 
 class _Components:
-    """The components of a network at some costs, each with a digest of all that decides its cut."""
+    """The components of a network at some costs.
+
+    keys  a digest of all that decides the cut of each
+    """
 
     def __init__(
         self, network: Network, keeping: np.ndarray, running: np.ndarray, runs: np.ndarray
@@ -133,7 +128,7 @@ class _Components:
         edges = np.argsort(label, kind="stable")
         pairs = np.stack([rank[self._from], rank[self._to]], 1)[edges]
         bounds = np.searchsorted(label[edges], np.arange(len(self._starts)))
-        self._keys = [
+        self.keys = [
             (
                 kinds[self._starts[p] : self._starts[p + 1]].tobytes(),
                 pairs[bounds[p] : bounds[p + 1]].tobytes(),
@@ -146,10 +141,6 @@ class _Components:
         kinds = self._costs.astype(np.int64) * 4 + self._source * 2 + self._sink
         kinds[: self._units] = ~kinds[: self._units]
         return kinds
-
-    def __iter__(self) -> Iterator[tuple[np.ndarray, Digest]]:
-        for n, key in enumerate(self._keys):
-            yield self.nodes(n), key
 
     def nodes(self, n: int) -> np.ndarray:
         """The nodes of the n-th component."""
