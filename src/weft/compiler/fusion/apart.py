@@ -62,8 +62,8 @@ def _needs(schedule: Schedule, step: KernelStep, n: int) -> set[tuple[str, int]]
     """
     kernel = replace(step.kernel, results=(step.kernel.results[n],))
     base, small = len(kernel.operands), _SMALL * prod(kernel.domain)
-    written = {schedule.storage(i) for i in step.results}
-    written |= {schedule.buffers[i].takes for i in written}
+    roots = {schedule.storage(i) for i in step.results}
+    written = roots | {schedule.buffers[i].takes for i in roots}
     own = schedule.storage(step.results[n])
     found = {("root", i) for i in (own, schedule.buffers[own].takes) if i is not None}
     for value in kernel.live:

@@ -120,7 +120,7 @@ class Ladder:
             if self._fits(k, nbytes):
                 return self._plan(self._raise(above, k, nbytes))
             above = k
-        return self._second and self._second.first(nbytes)
+        return None if self._second is None else self._second.first(nbytes)
 
     def smallest(self) -> tuple[Schedule, MemoryPlan]:
         """The rung whose plan takes the fewest bytes, of all those that a refusal has tried."""
