@@ -91,7 +91,7 @@ class MemoryPlan:
 
 
 @record(frozen=False)
-class _ArenaSlot:
+class ArenaSlot:
     """Buffers that take over one place from each other: from the first write to the last read."""
 
     buffers: list[int]
@@ -102,9 +102,13 @@ class _ArenaSlot:
 
 def plan(schedule: Schedule, alignment: int = ALIGNMENT) -> MemoryPlan:
     """Plan the arena; each offset is a multiple of `alignment` bytes."""
-    spans = lifetimes(schedule)
-    slots = _slots(schedule, spans, alignment)
-    least = max(_live_bytes(slots, len(schedule.steps)))
+    slots = _slots(schedule, lifetimes(schedule), alignment)
+    return plan_slots(slots, len(schedule.steps))
+
+
+def plan_slots(slots: list[ArenaSlot], steps: int) -> MemoryPlan:
+    """Plan the arena of some slots of a schedule of so many steps."""
+    least = max(bytes_by_step(slots, steps))
     placed = _place(slots, least)
     offsets = {b: at for slot, at in zip(slots, placed, strict=True) for b in slot.buffers}
     return MemoryPlan(offsets, _end(slots, placed), least)
@@ -206,11 +210,11 @@ def _heirs(
 
 def _slots(
     schedule: Schedule, spans: dict[int, tuple[int, int]], alignment: int
-) -> list[_ArenaSlot]:
+) -> list[ArenaSlot]:
     """One slot for buffers that take over memory from each other; one for each other buffer."""
-    slots: dict[int, _ArenaSlot] = {}
+    slots: dict[int, ArenaSlot] = {}
     for b, (first, last) in spans.items():
-        slots[b] = _ArenaSlot([b], round_up(schedule.buffers[b].nbytes, alignment), first, last)
+        slots[b] = ArenaSlot([b], round_up(schedule.buffers[b].nbytes, alignment), first, last)
     for k, step in enumerate(schedule.steps):
         inherited: set[int] = set()
         for heir, parent in _heirs(schedule, k, step, spans):
@@ -226,23 +230,23 @@ def _slots(
 # -- placing ---------------------------------------------------------------------------------
 
 
-def _by_size(slot: _ArenaSlot) -> tuple:
+def _by_size(slot: ArenaSlot) -> tuple:
     return -slot.nbytes, slot.first
 
 
-def _by_time(slot: _ArenaSlot) -> tuple:
+def _by_time(slot: ArenaSlot) -> tuple:
     return slot.first, -slot.nbytes
 
 
-def _by_life(slot: _ArenaSlot) -> tuple:
+def _by_life(slot: ArenaSlot) -> tuple:
     return slot.first - slot.last, -slot.nbytes
 
 
-def _by_area(slot: _ArenaSlot) -> tuple:
+def _by_area(slot: ArenaSlot) -> tuple:
     return (slot.first - slot.last - 1) * slot.nbytes, slot.first
 
 
-def _place(slots: list[_ArenaSlot], least: int) -> list[int]:
+def _place(slots: list[ArenaSlot], least: int) -> list[int]:
     """The offsets of the best of some orders; the first that takes the least bytes ends it."""
     best, size = [0] * len(slots), inf
     for key in (_by_size, _by_time, _by_life, _by_area):
@@ -254,7 +258,7 @@ def _place(slots: list[_ArenaSlot], least: int) -> list[int]:
     return best
 
 
-def _place_slots(slots: list[_ArenaSlot], key: Callable[[_ArenaSlot], tuple]) -> list[int]:
+def _place_slots(slots: list[ArenaSlot], key: Callable[[ArenaSlot], tuple]) -> list[int]:
     """The offsets: each slot in turn goes into the smallest gap that it fits."""
     offsets = [0] * len(slots)
     order = sorted(range(len(slots)), key=lambda n: key(slots[n]))
@@ -282,16 +286,17 @@ def _gap(taken: list[tuple[int, int]], nbytes: int) -> int:
     return end if best < 0 else best
 
 
-def _end(slots: list[_ArenaSlot], offsets: list[int]) -> int:
+def _end(slots: list[ArenaSlot], offsets: list[int]) -> int:
     return max((at + s.nbytes for at, s in zip(offsets, slots, strict=True)), default=0)
 
 
 def live_bytes(schedule: Schedule, alignment: int = ALIGNMENT) -> list[int]:
     """By step, the bytes that are alive: their largest is the least size of an arena."""
-    return _live_bytes(_slots(schedule, lifetimes(schedule), alignment), len(schedule.steps))
+    return bytes_by_step(_slots(schedule, lifetimes(schedule), alignment), len(schedule.steps))
 
 
-def _live_bytes(slots: list[_ArenaSlot], steps: int) -> list[int]:
+def bytes_by_step(slots: list[ArenaSlot], steps: int) -> list[int]:
+    """By step, the bytes of the slots that are alive."""
     change = [0] * (steps + 1)
     for s in slots:
         change[s.first] += s.nbytes

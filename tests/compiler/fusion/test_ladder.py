@@ -30,8 +30,11 @@ class Rungs(Ladder):
         least = int(self.sizes[k] - self.slack[k])
         return None if k >= self.fails else SimpleNamespace(least=least)
 
-    def _plan(self, k):
-        return None, SimpleNamespace(size=int(self.sizes[k]))
+    def _size(self, k):
+        return int(self.sizes[k])
+
+    def _make(self, k):
+        return None, SimpleNamespace(size=self._size(k))
 
 
 def check(seed: int) -> None:

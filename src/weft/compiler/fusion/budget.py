@@ -16,10 +16,10 @@ from ...core.checkpointing import MIB, CheckpointConfig, CheckpointStrategy
 from ...core.origin import line_of
 from ...core.record import record
 from ..ir.schedule import GuardStep, LibraryStep, Schedule, ScheduleStep
-from ..memory import MemoryPlan, Recomputation, call_bytes, live_bytes, plan
+from ..memory import MemoryPlan, Recomputation, call_bytes, live_bytes
 from .apart import take_apart
 from .eviction import Eviction, evict
-from .footprint import Footprint
+from .footprint import Footprint, Slots
 from .kept import Cut
 from .recompute import NEVER, Recipes
 from .repeat import Rerun, repeat
@@ -88,7 +88,7 @@ class Ladder:
     ):
         self.schedule, self.placed, self._target, self._apart = schedule, placed, target, apart
         self._rungs: dict[int, _Rung | None] = {}
-        self._planned: dict[int, tuple[Schedule, MemoryPlan]] = {0: (schedule, placed)}
+        self._plans: dict[int, MemoryPlan] = {0: placed}
 
     @cached_property
     def recipes(self) -> Recipes:
@@ -118,7 +118,7 @@ class Ladder:
         above = 0
         for k in self._descent():
             if self._fits(k, nbytes):
-                return self._plan(self._raise(above, k, nbytes))
+                return self._make(self._raise(above, k, nbytes))
             above = k
         return None if self._second is None else self._second.first(nbytes)
 
@@ -130,7 +130,7 @@ class Ladder:
             if least >= self._size(best):
                 break
             best = min(best, k, key=lambda k: (self._size(k), k))
-        found = [self._plan(best), *([self._second.smallest()] if self._second else [])]
+        found = [self._make(best), *([self._second.smallest()] if self._second else [])]
         return min(found, key=lambda made: made[1].size)
 
     def by_strategy(self, config: CheckpointConfig) -> tuple[Schedule, MemoryPlan]:
@@ -144,7 +144,8 @@ class Ladder:
         rung = self._measure(evict(self.recipes, float("inf"), self.cut.at, kept))
         if rung is None or rung.least >= self.placed.size:
             return self.schedule, self.placed
-        return self._make(rung)
+        made = replace(rung.slots.plan(), again=rung.again)
+        return repeat(self.recipes, rung.order), made
 
     # -- which rungs ---------------------------------------------------------------------------
 
@@ -192,18 +193,19 @@ class Ladder:
         return inf if rung is None else rung.least
 
     def _size(self, k: int) -> int:
-        return self._plan(k)[1].size
-
-    def _plan(self, k: int) -> tuple[Schedule, MemoryPlan]:
-        if k not in self._planned:
+        if k not in self._plans:
             rung = self._rung(k)
             assert rung is not None
-            self._planned[k] = self._make(rung)
-        return self._planned[k]
+            self._plans[k] = rung.slots.plan()
+        return self._plans[k].size
 
-    def _make(self, rung: "_Rung") -> tuple[Schedule, MemoryPlan]:
-        schedule = repeat(self.recipes, rung.order)
-        return schedule, replace(plan(schedule, self._target.alignment), again=rung.again)
+    def _make(self, k: int) -> tuple[Schedule, MemoryPlan]:
+        """The schedule of a rung, and its plan."""
+        if not k:
+            return self.schedule, self.placed
+        rung, size = self._rung(k), self._size(k)
+        assert rung is not None and size
+        return repeat(self.recipes, rung.order), replace(self._plans[k], again=rung.again)
 
     def _rung(self, k: int) -> "_Rung | None":
         if k not in self._rungs:
@@ -229,12 +231,14 @@ class Ladder:
             return None
         count = sum([isinstance(x, Rerun) for x in found.order])
         again = Recomputation(count, found.cost / max(self.recipes.cost, 1.0), self.placed.size)
-        return _Rung(found.order, self._footprint.most(found.order), again)
+        slots = self._footprint.measure(found.order)
+        return _Rung(found.order, slots, slots.least, again)
 
 
 @record
 class _Rung:
     order: list[int | Rerun]
+    slots: Slots
     least: int
     again: Recomputation
 

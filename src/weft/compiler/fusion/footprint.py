@@ -1,44 +1,59 @@
-"""The bytes that are alive in an order of steps and of units that run again.
+"""The arena of an order of steps and of units that run again.
 
-They are those of the schedule that `repeat` makes of the order, which takes longer.
+It is that of the schedule that `repeat` makes of the order, which takes longer.
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
 
+from ...core.record import record
 from ..ir.schedule import ScheduleStep
-from ..memory import may_inherit, round_up
+from ..memory import ArenaSlot, MemoryPlan, bytes_by_step, may_inherit, plan_slots, round_up
 from .recompute import Recipes
 from .repeat import Emission, Emitter, Rerun
 
 
+@record
+class Slots:
+    """The slots of the arena in an order of so many steps."""
+
+    slots: list[ArenaSlot]
+    steps: int
+
+    @property
+    def least(self) -> int:
+        """The bytes that are alive at the worst step: the least size of an arena."""
+        return max(bytes_by_step(self.slots, self.steps))
+
+    def plan(self) -> MemoryPlan:
+        """The arena's layout."""
+        return plan_slots(self.slots, self.steps)
+
+
 class Footprint:
-    """The bytes of orders of one schedule."""
+    """The slots of orders of one schedule."""
 
     def __init__(self, recipes: Recipes, alignment: int):
         self._recipes = recipes
         self._sizes = [round_up(b.nbytes, alignment) for b in recipes.schedule.buffers]
         self._heirs: dict[int, list[tuple[int, int]]] = {}  # by the identity of a step
 
-    def most(self, order: Sequence[int | Rerun]) -> int:
-        """The bytes that are alive at the worst step: the least size of an arena."""
+    def measure(self, order: Sequence[int | Rerun]) -> "Slots":
+        """The slots of an order; its copies have the numbers that `repeat` gives them."""
         emitter = Emitter(self._recipes)
         steps = list(emitter.run(order))
         sizes = self._sizes + [self._sizes[i] for i in emitter.copied]
         first, last = self._lives(steps)
-        change = [0] * (len(steps) + 1)
-        for i, k in first.items():
-            change[k] += sizes[i]
-            change[last[i] + 1] -= sizes[i]
+        slots = {i: ArenaSlot([i], sizes[i], k, last[i]) for i, k in first.items()}
         for k, step in enumerate(steps):
             taken: set[int] = set()
-            for heir, parent in self._may_inherit(step.step):
-                pair = step.copies.get(heir, heir), step.copies.get(parent, parent)
-                if first.get(pair[0]) == k == last.get(pair[1]) and taken.isdisjoint(pair):
-                    taken.update(pair)
-                    change[k] -= sizes[heir]  # one place for both
-                    change[k + 1] += sizes[heir]
-        return max(accumulate(change))
+            for pair in self._may_inherit(step.step):
+                heir, parent = (step.copies.get(i, i) for i in pair)
+                if first.get(heir) == k == last.get(parent) and taken.isdisjoint((heir, parent)):
+                    taken.update((heir, parent))
+                    slot = slots[heir] = slots[parent]
+                    slot.buffers.append(heir)
+                    slot.last = last[heir]
+        return Slots(list({id(s): s for s in slots.values()}.values()), len(steps))
 
     def _lives(self, steps: Sequence[Emission]) -> tuple[dict[int, int], dict[int, int]]:
         """The steps that write buffers of the arena first, and that use them last."""
