@@ -4,8 +4,11 @@ Buffers that are alive at the same step do not overlap, except that a kernel's r
 memory of an operand whose last use is this kernel, if the kernel reads it at the index it writes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import accumulate
+from math import inf
+
+import numpy as np
 
 from ..core.record import record
 from .ir.kernel import Kernel, moving
@@ -88,7 +91,7 @@ class MemoryPlan:
 
 
 @record(frozen=False)
-class _ArenaSlot:
+class ArenaSlot:
     """Buffers that take over one place from each other: from the first write to the last read."""
 
     buffers: list[int]
@@ -99,14 +102,16 @@ class _ArenaSlot:
 
 def plan(schedule: Schedule, alignment: int = ALIGNMENT) -> MemoryPlan:
     """Plan the arena; each offset is a multiple of `alignment` bytes."""
-    spans = lifetimes(schedule)
-    slots = _slots(schedule, spans, alignment)
-    placed = min(
-        (_place_slots(slots, key) for key in (_by_size, _by_time, _by_life, _by_area)),
-        key=lambda p: _end(slots, p),
-    )
+    slots = _slots(schedule, lifetimes(schedule), alignment)
+    return plan_slots(slots, len(schedule.steps))
+
+
+def plan_slots(slots: list[ArenaSlot], steps: int) -> MemoryPlan:
+    """Plan the arena of some slots of a schedule of so many steps."""
+    least = max(bytes_by_step(slots, steps))
+    placed = _place(slots, least)
     offsets = {b: at for slot, at in zip(slots, placed, strict=True) for b in slot.buffers}
-    return MemoryPlan(offsets, _end(slots, placed), max(_live_bytes(slots, len(schedule.steps))))
+    return MemoryPlan(offsets, _end(slots, placed), least)
 
 
 def verify_plan(schedule: Schedule, placed: MemoryPlan) -> None:
@@ -155,8 +160,20 @@ def in_place(kernel: Kernel, operand: int, result: int) -> bool:
     return not any(operand in moving(kernel, k) for k in range(depth // 2 + 1, kernel.sweeps))
 
 
-def _heirs(schedule: Schedule, k: int, step: ScheduleStep, spans: dict) -> Iterator[tuple]:
-    """(result, operand) pairs of storages: the result may take the operand's memory."""
+def may_inherit(schedule: Schedule, step: ScheduleStep) -> Iterator[tuple[int, int]]:
+    """(result, operand) pairs of roots: the result may take the operand's memory if it dies.
+
+    Outputs are among them: a copy of one is in the arena.
+    """
+    buffers = [*step.reads, *step.writes]
+    every = {i for i in buffers if schedule.buffers[i].role in ("scratch", "output")}
+    yield from _pairs(schedule, step, every, every)
+
+
+def _pairs(
+    schedule: Schedule, step: ScheduleStep, operands: Container[int], results: Container[int]
+) -> Iterator[tuple[int, int]]:
+    """The pairs of some results and operands."""
     factors: set[int] = set()  # operands of a product, which later tiles still read
     if isinstance(step, TiledStep):
         factors = {schedule.storage(i) for i in (step.product.a, step.product.b)}
@@ -165,30 +182,39 @@ def _heirs(schedule: Schedule, k: int, step: ScheduleStep, spans: dict) -> Itera
         return
     buffers = schedule.buffers
     dying = [
-        j
-        for j in step.operands
-        if j in spans and spans[j][1] == k and buffers[j].base is None and j not in factors
+        j for j in step.operands if j in operands and buffers[j].base is None and j not in factors
     ]
     if not dying:
         return
     storages = [schedule.storage(b) for b in step.operands]
     for r, i in enumerate(step.results):
-        if buffers[i].base is not None or spans.get(i, (k, k))[0] != k:
+        if buffers[i].base is not None or i not in results:
             continue
         for j in dying:
+            if buffers[i].nbytes != buffers[j].nbytes:
+                continue
             same = [n for n, b in enumerate(storages) if b == j]
-            sizes = buffers[i].nbytes == buffers[j].nbytes
-            if sizes and all(in_place(step.kernel, n, r) for n in same):
+            if all(in_place(step.kernel, n, r) for n in same):
                 yield i, j
+
+
+def _heirs(
+    schedule: Schedule, k: int, step: ScheduleStep, spans: dict[int, tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """(result, operand) pairs of roots: the result may take the memory of what dies at step k."""
+    dying = {j for j in (*step.reads, *step.writes) if j in spans and spans[j][1] == k}
+    if dying:
+        fresh = {i for i in step.writes if spans.get(i, (k, k))[0] == k}
+        yield from _pairs(schedule, step, dying, fresh)
 
 
 def _slots(
     schedule: Schedule, spans: dict[int, tuple[int, int]], alignment: int
-) -> list[_ArenaSlot]:
+) -> list[ArenaSlot]:
     """One slot for buffers that take over memory from each other; one for each other buffer."""
-    slots: dict[int, _ArenaSlot] = {}
+    slots: dict[int, ArenaSlot] = {}
     for b, (first, last) in spans.items():
-        slots[b] = _ArenaSlot([b], round_up(schedule.buffers[b].nbytes, alignment), first, last)
+        slots[b] = ArenaSlot([b], round_up(schedule.buffers[b].nbytes, alignment), first, last)
     for k, step in enumerate(schedule.steps):
         inherited: set[int] = set()
         for heir, parent in _heirs(schedule, k, step, spans):
@@ -204,32 +230,48 @@ def _slots(
 # -- placing ---------------------------------------------------------------------------------
 
 
-def _by_size(slot: _ArenaSlot) -> tuple:
+def _by_size(slot: ArenaSlot) -> tuple:
     return -slot.nbytes, slot.first
 
 
-def _by_time(slot: _ArenaSlot) -> tuple:
+def _by_time(slot: ArenaSlot) -> tuple:
     return slot.first, -slot.nbytes
 
 
-def _by_life(slot: _ArenaSlot) -> tuple:
+def _by_life(slot: ArenaSlot) -> tuple:
     return slot.first - slot.last, -slot.nbytes
 
 
-def _by_area(slot: _ArenaSlot) -> tuple:
+def _by_area(slot: ArenaSlot) -> tuple:
     return (slot.first - slot.last - 1) * slot.nbytes, slot.first
 
 
-def _place_slots(slots: list[_ArenaSlot], key) -> list[int]:
+def _place(slots: list[ArenaSlot], least: int) -> list[int]:
+    """The offsets of the best of some orders; the first that takes the least bytes ends it."""
+    best, size = [0] * len(slots), inf
+    for key in (_by_size, _by_time, _by_life, _by_area):
+        offsets = _place_slots(slots, key)
+        if _end(slots, offsets) < size:
+            best, size = offsets, _end(slots, offsets)
+        if size <= least:
+            break
+    return best
+
+
+def _place_slots(slots: list[ArenaSlot], key: Callable[[ArenaSlot], tuple]) -> list[int]:
     """The offsets: each slot in turn goes into the smallest gap that it fits."""
     offsets = [0] * len(slots)
-    placed: list[tuple[int, int, int, int]] = []  # offsets and ends, first and last steps
-    for n in sorted(range(len(slots)), key=lambda n: key(slots[n])):
+    order = sorted(range(len(slots)), key=lambda n: key(slots[n]))
+    # First and last steps of those that are placed: two comparisons for all of them at once.
+    firsts, lasts = (np.zeros(len(slots), np.int32) for _ in range(2))
+    places: list[tuple[int, int]] = []  # offsets and ends
+    for count, n in enumerate(order):
         slot = slots[n]
-        first, last = slot.first, slot.last
-        taken = sorted([(at, end) for at, end, a, b in placed if a <= last and first <= b])
+        meets = (firsts[:count] <= slot.last) & (lasts[:count] >= slot.first)
+        taken = sorted([places[m] for m in np.flatnonzero(meets).tolist()])
         at = offsets[n] = _gap(taken, slot.nbytes)
-        placed.append((at, at + slot.nbytes, first, last))
+        firsts[count], lasts[count] = slot.first, slot.last
+        places.append((at, at + slot.nbytes))
     return offsets
 
 
@@ -244,16 +286,17 @@ def _gap(taken: list[tuple[int, int]], nbytes: int) -> int:
     return end if best < 0 else best
 
 
-def _end(slots: list[_ArenaSlot], offsets: list[int]) -> int:
+def _end(slots: list[ArenaSlot], offsets: list[int]) -> int:
     return max((at + s.nbytes for at, s in zip(offsets, slots, strict=True)), default=0)
 
 
 def live_bytes(schedule: Schedule, alignment: int = ALIGNMENT) -> list[int]:
     """By step, the bytes that are alive: their largest is the least size of an arena."""
-    return _live_bytes(_slots(schedule, lifetimes(schedule), alignment), len(schedule.steps))
+    return bytes_by_step(_slots(schedule, lifetimes(schedule), alignment), len(schedule.steps))
 
 
-def _live_bytes(slots: list[_ArenaSlot], steps: int) -> list[int]:
+def bytes_by_step(slots: list[ArenaSlot], steps: int) -> list[int]:
+    """By step, the bytes of the slots that are alive."""
     change = [0] * (steps + 1)
     for s in slots:
         change[s.first] += s.nbytes

@@ -1,13 +1,14 @@
 """Schedules under a checkpoint strategy: steps run again so that the arena is smaller.
 
 For a budget there is a ladder of schedules, each simulated in a fixed share of the bytes of the one
-before. The ladder does not depend on the budget, and the first schedule is taken whose memory plan
-fits: so the peak never rises as the budget falls.
+before. Neither the ladder nor the way through it depends on the budget, but for whether a memory
+plan fits: so the peak never rises as the budget falls.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
+from math import inf
 from typing import Protocol
 
 from ... import errors
@@ -15,16 +16,18 @@ from ...core.checkpointing import MIB, CheckpointConfig, CheckpointStrategy
 from ...core.origin import line_of
 from ...core.record import record
 from ..ir.schedule import GuardStep, LibraryStep, Schedule, ScheduleStep
-from ..memory import MemoryPlan, Recomputation, call_bytes, live_bytes, plan
+from ..memory import MemoryPlan, Recomputation, call_bytes, live_bytes
+from .apart import take_apart
 from .eviction import Eviction, evict
+from .footprint import Footprint, Slots
 from .kept import Cut
-from .recompute import Recipes
+from .recompute import NEVER, Recipes
 from .repeat import Rerun, repeat
 
-# The share of bytes of each rung, the rungs in vain before the ladder ends, and the most rungs.
-SHARE, VAIN, MOST = 0.9, 1, 40
-# From this share of the first on, rungs are further apart: steps run again several times.
-FEW, LESS = 0.2, 0.8
+# Rungs in which the bytes halve, and those of a small step; the steps in vain before the ladder
+# ends, and the last rung.
+HALF, SMALL, VAIN, LAST = 32, 4, 2, 320
+FAR = 1.5  # how many times its bytes a choice may be estimated at, and still be tried first
 
 
 class Costs(Protocol):
@@ -63,41 +66,72 @@ def apply_checkpoints(
 
 
 class Ladder:
-    """The schedules that take less and less memory, and longer and longer."""
+    """The schedules that take less and less memory, and longer and longer.
 
-    def __init__(self, schedule: Schedule, placed: MemoryPlan, target: Costs):
-        self.schedule, self.placed, self._target = schedule, placed, target
-        self._rungs: list[_Rung] = [_Rung(schedule, placed.least, Recomputation(0, 0.0, 0))]
-        self._planned: dict[int, MemoryPlan] = {0: placed}
-        self._more = self._descend()
+    Rung k is simulated in 2^(-k/HALF) of the bytes of the plain schedule. For a budget, first the
+    rungs are tried in which the bytes halve. Below the last one that keeps to its bytes, those in
+    between follow one by one, until they are in vain. Above the first one that fits, the rung with
+    the most bytes that fits is found by bisection. Which rung is tried next depends only on
+    whether the last one fits, and one above another is taken only if it does not take fewer bytes:
+    so where the ways of two budgets part, the larger one gets the larger arena. If none fits,
+    there is a second ladder, of the schedule with some of its kernels taken apart.
+
+    apart  that schedule, in the second ladder
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        placed: MemoryPlan,
+        target: Costs,
+        apart: Schedule | None = None,
+    ):
+        self.schedule, self.placed, self._target, self._apart = schedule, placed, target, apart
+        self._rungs: dict[int, _Rung | None] = {}
+        self._plans: dict[int, MemoryPlan] = {0: placed}
 
     @cached_property
     def recipes(self) -> Recipes:
         """The units that may run again."""
-        return Recipes(self.schedule, self._target.cost, self._target.alignment)
+        schedule = self._apart or self.schedule
+        return Recipes(schedule, self._target.cost, self._target.alignment)
+
+    @cached_property
+    def _second(self) -> "Ladder | None":
+        apart = None if self._apart else take_apart(self.schedule)
+        if apart is None or apart is self.schedule:
+            return None
+        return Ladder(self.schedule, self.placed, self._target, apart)
 
     @cached_property
     def cut(self) -> Cut:
         """The choices at the peak."""
-        live = live_bytes(self.schedule, self._target.alignment)
+        live = live_bytes(self.recipes.schedule, self._target.alignment)
         return Cut(self.recipes, live.index(max(live)), live)
 
+    @cached_property
+    def _footprint(self) -> Footprint:
+        return Footprint(self.recipes, self._target.alignment)
+
     def first(self, nbytes: int) -> tuple[Schedule, MemoryPlan] | None:
-        """The first rung whose plan takes no more than some bytes."""
-        for k, rung in enumerate(self._all()):
-            if rung.least <= nbytes and self._plan(k).size <= nbytes:
-                return rung.schedule, self._plan(k)
-        return None
+        """The rung whose plan takes no more than some bytes."""
+        above = 0
+        for k in self._descent():
+            if self._fits(k, nbytes):
+                return self._make(self._raise(above, k, nbytes))
+            above = k
+        return None if self._second is None else self._second.first(nbytes)
 
     def smallest(self) -> tuple[Schedule, MemoryPlan]:
-        """The rung whose plan takes the fewest bytes."""
-        rungs = list(self._all())
+        """The rung whose plan takes the fewest bytes, of all those that a refusal has tried."""
+        rungs = [(rung.least, k) for k in self._descent() if (rung := self._rung(k))]
         best = 0
-        for k in sorted(range(len(rungs)), key=lambda k: (rungs[k].least, k)):
-            if rungs[k].least >= self._plan(best).size:
+        for least, k in sorted(rungs):
+            if least >= self._size(best):
                 break
-            best = min(best, k, key=lambda k: (self._plan(k).size, k))
-        return rungs[best].schedule, self._plan(best)
+            best = min(best, k, key=lambda k: (self._size(k), k))
+        found = [self._make(best), *([self._second.smallest()] if self._second else [])]
+        return min(found, key=lambda made: made[1].size)
 
     def by_strategy(self, config: CheckpointConfig) -> tuple[Schedule, MemoryPlan]:
         """The schedule of a strategy without a budget, unless it takes more memory."""
@@ -107,69 +141,104 @@ class Ladder:
             kept = self.cut.every(config.checkpoint_every_n)
         else:
             kept = self.cut.expensive(config.min_compute_cost)
-        rung = self._rung(evict(self.recipes, float("inf"), self.cut.at, kept))
-        self._rungs.append(rung)
-        k = len(self._rungs) - 1
-        return (
-            (rung.schedule, self._plan(k))
-            if rung.least < self.placed.size
-            else (
-                self.schedule,
-                self.placed,
-            )
-        )
+        rung = self._measure(evict(self.recipes, float("inf"), self.cut.at, kept))
+        if rung is None or rung.least >= self.placed.size:
+            return self.schedule, self.placed
+        made = replace(rung.slots.plan(), again=rung.again)
+        return repeat(self.recipes, rung.order), made
 
-    # -- rungs -------------------------------------------------------------------------------
+    # -- which rungs ---------------------------------------------------------------------------
 
-    def _all(self) -> Iterator["_Rung"]:
-        yield from self._rungs
-        for rung in self._more:
-            self._rungs.append(rung)
-            yield rung
-
-    def _plan(self, k: int) -> MemoryPlan:
-        if k not in self._planned:
-            rung = self._rungs[k]
-            placed = plan(rung.schedule, self._target.alignment)
-            self._planned[k] = replace(placed, again=rung.again)
-        return self._planned[k]
-
-    def _descend(self) -> Iterator["_Rung"]:
-        vain, limit, least = 0, float(self.placed.size), self.placed.size
-        for _ in range(MOST):
-            limit *= SHARE if limit > FEW * self.placed.size else LESS
-            if vain > VAIN or not self.placed.size:
+    def _descent(self) -> Iterator[int]:
+        """The rungs that are tried until one fits."""
+        if not self.placed.size:
+            return
+        last = 0
+        for k in range(HALF, LAST, HALF):
+            rung = self._rung(k)
+            if rung is None or rung.least > self._limit(k):
+                break
+            last = k
+            yield k
+        vain, least = 0, self._least(last)
+        for k in range(last + SMALL, LAST, SMALL):
+            if self._rung(k) is None:
                 return
-            found = self._within(limit)
-            if found is None:
-                vain += 1
-                continue
-            rung = self._rung(found)
-            vain = 0 if rung.least < least else vain + 1
-            least = min(least, rung.least)
-            yield rung
+            yield k
+            vain = 0 if self._least(k) < least else vain + 1
+            least = min(least, self._least(k))
+            if vain >= VAIN:
+                return
+
+    def _raise(self, above: int, k: int, nbytes: int) -> int:
+        """The rung with the most bytes that fits, of those from one that fits up to one above."""
+        while k - above > 1:
+            middle = (above + k) // 2
+            if self._fits(middle, nbytes) and self._size(middle) >= self._size(k):
+                k = middle
+            else:
+                above = middle
+        return k
+
+    def _fits(self, k: int, nbytes: int) -> bool:
+        return self._least(k) <= nbytes and self._size(k) <= nbytes
+
+    # -- one rung ------------------------------------------------------------------------------
+
+    def _limit(self, k: int) -> float:
+        return self.placed.size * 2.0 ** (-k / HALF)
+
+    def _least(self, k: int) -> float:
+        rung = self._rung(k)
+        return inf if rung is None else rung.least
+
+    def _size(self, k: int) -> int:
+        if k not in self._plans:
+            rung = self._rung(k)
+            assert rung is not None
+            self._plans[k] = rung.slots.plan()
+        return self._plans[k].size
+
+    def _make(self, k: int) -> tuple[Schedule, MemoryPlan]:
+        """The schedule of a rung, and its plan."""
+        if not k:
+            return self.schedule, self.placed
+        rung, size = self._rung(k), self._size(k)
+        assert rung is not None and size
+        return repeat(self.recipes, rung.order), replace(self._plans[k], again=rung.again)
+
+    def _rung(self, k: int) -> "_Rung | None":
+        if k not in self._rungs:
+            self._rungs[k] = self._measure(self._within(self._limit(k)))
+        return self._rungs[k]
 
     def _within(self, limit: float) -> Eviction | None:
         """The schedule simulated in some bytes."""
         choice = self.cut.choose(limit)
-        found = evict(self.recipes, limit, self.cut.at, choice.kept)
-        if found is None or max(found.peak, choice.peak) > limit:
-            other = evict(self.recipes, limit)
-            both = [e for e in (found, other) if e is not None]
-            found = min(both, key=lambda e: (max(e.peak - limit, 0), e.cost), default=None)
-        return found
+        ways = [(self.cut.at, choice.kept), (NEVER, frozenset())]
+        if choice.peak > FAR * limit:  # the better one first: it ends the other one early
+            ways.reverse()
+        best: Eviction | None = None
+        for at, keep in ways:
+            found = evict(self.recipes, limit, at, keep, best)
+            best = best if found is None else found
+            if best is not None and choice.peak <= limit and best.peak <= limit:
+                break
+        return best
 
-    def _rung(self, found: Eviction | None) -> "_Rung":
-        assert found is not None
-        schedule = repeat(self.recipes, found.order)
+    def _measure(self, found: Eviction | None) -> "_Rung | None":
+        if found is None:
+            return None
         count = sum([isinstance(x, Rerun) for x in found.order])
         again = Recomputation(count, found.cost / max(self.recipes.cost, 1.0), self.placed.size)
-        return _Rung(schedule, max(live_bytes(schedule, self._target.alignment)), again)
+        slots = self._footprint.measure(found.order)
+        return _Rung(found.order, slots, slots.least, again)
 
 
 @record
 class _Rung:
-    schedule: Schedule
+    order: list[int | Rerun]
+    slots: Slots
     least: int
     again: Recomputation
 

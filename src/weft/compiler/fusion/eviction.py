@@ -36,13 +36,26 @@ class Eviction:
 
 
 def evict(
-    recipes: Recipes, limit: float, at: int = NEVER, keep: frozenset[int] = frozenset()
+    recipes: Recipes,
+    limit: float,
+    at: int = NEVER,
+    keep: frozenset[int] = frozenset(),
+    other: Eviction | None = None,
 ) -> Eviction | None:
-    """Run a schedule in as few bytes as the limit, or as few as can be; None if it takes forever.
+    """Run a schedule in as few bytes as the limit, or as few as can be.
+
+    None if that takes forever, or is no better than another way.
 
     keep  the buffers that are kept across position `at`; all others are dropped before it
     """
-    return _Walk(recipes, limit, at, keep).run()
+    longest = AGAIN * recipes.cost
+    if other is None:
+        return _Walk(recipes, limit, at, keep, inf, longest).run()
+    over = max(other.peak - limit, 0)
+    longest = longest if over else other.cost
+    found = _Walk(recipes, limit, at, keep, limit + over, longest).run()
+    better = found is not None and (max(found.peak - limit, 0), found.cost) < (over, other.cost)
+    return found if better else None
 
 
 class _Walk:
@@ -53,10 +66,21 @@ class _Walk:
     used    their bytes
     wanted  when a buffer that is not there is needed again
     pinned  how many steps that are about to run need a buffer
+
+    most, longest  the bytes and nanoseconds beyond which it is given up
     """
 
-    def __init__(self, recipes: Recipes, limit: float, at: int, keep: frozenset[int]):
+    def __init__(
+        self,
+        recipes: Recipes,
+        limit: float,
+        at: int,
+        keep: frozenset[int],
+        most: float,
+        longest: float,
+    ):
         self.recipes, self.limit, self.at, self.keep = recipes, limit, at, keep
+        self.most, self.longest = most, longest
         self.now, self.used, self.peak, self.cost = 0, 0, 0, 0.0
         self.here: set[int] = set()
         self.wanted: dict[int, float] = {}
@@ -74,9 +98,9 @@ class _Walk:
             for i in reads:
                 if i not in self.here:
                     self._compute(i)
-            if self.cost > AGAIN * recipes.cost:
-                return None
             self._take(sum([recipes.sizes[i] for i in makes]))
+            if self.cost > self.longest or self.peak > self.most:
+                return None
             self.here.update(makes)
             self.order.append(k)
             self.now = k + 1
@@ -94,27 +118,30 @@ class _Walk:
 
     def _need(self, i: int) -> float:
         """The position at which a buffer is read next, by a step or by a unit that runs again."""
-        if i not in self.here:
-            return self.wanted.get(i, inf)
+        here, wanted = self.here, self.wanted
+        if i not in here:
+            return wanted.get(i, inf)
         need = self._next_use(i)
         for c in self.recipes.children[i]:
-            if c not in self.here:
-                need = min(need, self.wanted.get(c, inf))
+            if c not in here and c in wanted and wanted[c] < need:
+                need = wanted[c]
         return need
 
     def _chain(self, i: int, when: float, most: float = CHAIN) -> set[int] | None:
         """The units to run again for a buffer; None if they cannot all run at that position."""
-        units, unit_of = self.recipes.units, self.recipes.unit_of
+        here, sources, expires = self.here, self.recipes.sources, self.recipes.expires
         found: set[int] = set()
-        todo = [unit_of[i]]
+        todo = [self.recipes.unit_of[i]]
         while todo:
             n = todo.pop()
             if n in found:
                 continue
-            if units[n].expires < when or len(found) >= most:
+            if expires[n] < when or len(found) >= most:
                 return None
             found.add(n)
-            todo += [unit_of[j] for j in units[n].reads if j not in self.here]
+            for j, m in sources[n]:
+                if j not in here:
+                    todo.append(m)
         return found
 
     def _score(self, i: int) -> float:
@@ -220,8 +247,9 @@ class _Walk:
             j = todo.pop()
             if self.wanted.get(j, inf) > need:
                 self.wanted[j] = need
-                reads = recipes.units[recipes.unit_of[j]].reads
-                todo += [s for s in reads if s not in self.here]
+                for source, _ in recipes.sources[recipes.unit_of[j]]:
+                    if source not in self.here:
+                        todo.append(source)
         for j in recipes.units[recipes.unit_of[i]].writes:  # cheaper now, if needed together
             if j in self.here:
                 self._settle(j)

@@ -12,22 +12,29 @@ from math import inf
 import numpy as np
 
 from ...core.record import record
+from .min_cut import NEVER, MinCut, Network
 from .recompute import Recipes
 
-# Capacities are integers: the costs of all units together, and what is never cut.
-_TOTAL, _NEVER, _DEAR = 1 << 27, 1 << 30, 1e18
+# Capacities are integers: the costs of all units together; and a price at which nothing is kept.
+_TOTAL, _DEAR = 1 << 27, 1e18
 # Prices of a byte, as powers of two of the average, and segments, as shares of what is kept.
-_PRICES, _SEGMENTS = range(-6, 9), (0, 2, 4, 8, 16, 32, 64, 128)
+_PRICES, _SEGMENTS = range(-4, 5), (0, 2, 4, 8, 16, 32, 64, 128)
 _PROMISING = 3  # segmentations whose prices are looked at more closely
 
 
 @record
 class Choice:
-    """The buffers that are kept, and estimates: the peak in bytes, and the time that it costs."""
+    """A choice of what is kept, and estimates: the peak in bytes, and the time that it costs."""
 
-    kept: frozenset[int]
+    of: "Cut"
+    cut: MinCut
     peak: float
     cost: float
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """The buffers that are kept."""
+        return self.of.kept(self.cut)
 
 
 class Cut:
@@ -42,16 +49,19 @@ class Cut:
         self._units = [n for n, u in enumerate(recipes.units) if u.parts[-1].at <= at]
         node = {n: k for k, n in enumerate(self._units)}
         self._buffers = [i for i in recipes.sizes if recipes.unit_of[i] in node]
-        self._place = {i: k + len(node) for k, i in enumerate(self._buffers)}
         self._sizes = np.array([recipes.sizes[i] for i in self._buffers], float)
         self._made = np.array([recipes.settled[i] for i in self._buffers], int)
         self._ends = {i: self._around(i) for i in self._buffers}
         self._needed = np.array([self._is_needed(i) for i in self._buffers], bool)
-        self._owners = np.array([recipes.unit_of[i] for i in self._buffers], int)
+        self._owners = np.array([node[recipes.unit_of[i]] for i in self._buffers], int)
         self._lasts = np.array([self._ends[i][0] for i in self._buffers], int)
         self._average = recipes.cost / max(self._sizes.sum(), 1.0)  # price of a byte
-        self._connect(node)
-        self._tables = [self._table(self._separators(n)) for n in _SEGMENTS]
+        self._scale = _TOTAL / max(recipes.cost, 1.0)
+        self._costs = np.array([recipes.units[n].cost for n in self._units], float)
+        self._able = np.array([recipes.units[n].expires > at for n in self._units], bool)
+        self.network = self._connect()
+        self._effects: dict[tuple[int, ...], _Effect] = {}  # by the units that run again
+        self._tables = [_Table(self, self._separators(n)) for n in _SEGMENTS]
 
     def _around(self, i: int) -> tuple[int, float]:
         """The last use of a buffer up to the position, and the first use after it."""
@@ -60,21 +70,14 @@ class Cut:
         last = uses[n - 1] if n else self.recipes.settled[i]
         return last, uses[n] if n < len(uses) else inf
 
-    def _connect(self, node: dict[int, int]) -> None:
+    def _connect(self) -> Network:
         """The network: a buffer is kept if it is needed, and its unit does not run again."""
-        recipes, source = self.recipes, len(node) + len(self._buffers)
-        sink = source + 1
-        self._scale = _TOTAL / max(recipes.cost, 1.0)
-        edges = [(self._place[i], node[recipes.unit_of[i]], 0.0) for i in self._buffers]
-        units = [(k, recipes.units[n]) for n, k in node.items()]
-        for k, unit in units:
-            again = unit.expires > self.at
-            edges.append((k, sink, 1 + unit.cost * self._scale if again else _NEVER))
-        edges += [(k, self._place[i], _NEVER) for k, unit in units for i in unit.reads]
-        edges += [(source, self._place[i], _NEVER) for i in self._buffers if self._is_needed(i)]
-        table = np.array(edges, float).reshape(-1, 3)
-        self._edges = table[:, 0].astype(int), table[:, 1].astype(int)
-        self._capacities = np.minimum(table[:, 2], _NEVER).astype(np.int32)
+        place = {i: k for k, i in enumerate(self._buffers)}
+        pairs = [
+            (k, place[i]) for k, n in enumerate(self._units) for i in self.recipes.units[n].reads
+        ]
+        readers, read = np.array(pairs, int).reshape(-1, 2).T
+        return Network(len(self._units), self._owners, self._needed, readers, read)
 
     def _is_needed(self, i: int) -> bool:
         return self._ends[i][1] < inf
@@ -124,28 +127,23 @@ class Cut:
         """The fewest bytes from which all else is computed at less than this cost per element."""
         return self.keep(np.full(len(self._buffers), self._average), least).kept
 
-    def _table(self, free: np.ndarray) -> list[tuple[np.ndarray, Choice]]:
-        """Choices at rising prices; separators are kept for nothing."""
-        prices = [np.where(free, 0.0, self._average * 2.0**p) for p in _PRICES]
-        return [(p, self.keep(p)) for p in prices]
-
     def choose(self, nbytes: float) -> Choice:
         """The cheapest choice whose peak is estimated not to pass some bytes, or the least."""
 
         def over(c: Choice) -> tuple[float, float]:
             return max(c.peak - nbytes, 0), c.cost
 
-        promising = sorted(self._tables, key=lambda table: min([over(c) for _, c in table]))
+        promising = sorted(self._tables, key=lambda table: over(table.first(nbytes)[1]))
         return min([self._between(table, nbytes) for table in promising[:_PROMISING]], key=over)
 
-    def _between(self, table: list[tuple[np.ndarray, Choice]], nbytes: float) -> Choice:
+    def _between(self, table: "_Table", nbytes: float) -> Choice:
         """The choice between two prices: what is made first pays the higher one."""
-        fits = [n for n, (_, c) in enumerate(table) if c.peak <= nbytes]
-        if not fits or not fits[0]:
-            return table[fits[0]][1] if fits else min([c for _, c in table], key=lambda c: c.peak)
-        (low, _), (high, best) = table[fits[0] - 1 : fits[0] + 1]
+        n, best = table.first(nbytes)
+        if not n or best.peak > nbytes:
+            return best
+        low, high = table.prices(n - 1), table.prices(n)
         first, last = 0, self.at + 1
-        while last - first > max(self.at // 128, 1):
+        while last - first > max(self.at // 64, 1):
             middle = (first + last) // 2
             found = self.keep(np.where(self._made < middle, high, low))
             if found.peak <= nbytes:
@@ -161,52 +159,97 @@ class Cut:
 
         cheap  the operations per element from which on a unit does not run again
         """
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import breadth_first_order, maximum_flow
-
-        capacities, n = self._capacities.copy(), len(self._buffers)
-        capacities[:n] = np.minimum(1 + prices * self._sizes * self._scale, _TOTAL)
+        keeping = np.minimum(1 + prices * self._sizes * self._scale, _TOTAL).astype(np.int32)
+        running = np.where(self._able, 1 + self._costs * self._scale, NEVER).astype(np.int32)
         if cheap < inf:
-            ends = slice(n, n + len(self._units))
-            flops = np.array([self.recipes.flops(self.recipes.units[u]) for u in self._units])
-            able = (flops < cheap) & (capacities[ends] < _NEVER)
-            capacities[ends] = np.where(able, 1, _NEVER)
-        source = len(self._units) + n
-        graph = csr_array((capacities, self._edges), (source + 2, source + 2))
-        rest = graph - maximum_flow(graph, source, source + 1).flow
-        rest.data = np.maximum(rest.data, 0)
-        rest.eliminate_zeros()
-        reached = {*breadth_first_order(rest, source, return_predecessors=False).tolist()}
-        again = {n for k, n in enumerate(self._units) if k in reached}
-        unit_of = self.recipes.unit_of
-        wanted = [i for i in self._buffers if self._place[i] in reached]
-        kept = frozenset(i for i in wanted if unit_of[i] not in again)
-        cost = sum([self.recipes.units[n].cost for n in again])
-        return Choice(kept, self._estimate(kept, again), cost)
+            flops = np.array([self.recipes.flops(self.recipes.units[n]) for n in self._units])
+            running = np.where(self._able & (flops < cheap), 1, NEVER).astype(np.int32)
+        found = self.network.cut(keeping, running)
+        return Choice(self, found, self._estimate(found), float(self._costs[found.again].sum()))
 
-    def _estimate(self, kept: frozenset[int], again: set[int]) -> float:
+    def kept(self, cut: MinCut) -> frozenset[int]:
+        """The buffers that a cut keeps."""
+        return frozenset([self._buffers[k] for k in np.flatnonzero(cut.kept)])
+
+    def _estimate(self, cut: MinCut) -> float:
         """The peak if units run again as soon as one that depends on them is needed."""
-        recipes, change = self.recipes, np.zeros(len(self._profile) + 1)
-        when: dict[int, float] = {}  # the first need of what a unit computes again
-        stays: dict[int, float] = {}  # the last need of a kept buffer as an operand
-        for n in sorted(again, reverse=True):
-            unit = recipes.units[n]
-            first = min([self._ends[i][1] for i in unit.writes if i in self._ends], default=inf)
-            when[n] = min(when.get(n, inf), first)
-            for i in unit.reads:
-                if i in kept:
-                    stays[i] = max(stays.get(i, 0), when[n])
-                elif i in recipes.unit_of:
-                    m = recipes.unit_of[i]
-                    when[m] = min(when.get(m, inf), when[n])
-        for n in again:
-            for i in recipes.units[n].writes:
-                if i in self._ends and self._is_needed(i):  # not there in between
-                    change[self._ends[i][0] + 1] -= recipes.sizes[i]
-                    change[int(when[n])] += recipes.sizes[i]
+        effects = [self._effect(c) for c in cut.components]
+        if not effects:
+            return float(self._profile.max())
+        stays: dict[int, int] = {}
+        for effect in effects:
+            for i, last in effect.stays:
+                stays[i] = max(stays.get(i, 0), last)
+        where, nbytes = [e.where for e in effects], [e.nbytes for e in effects]
         for i, last in stays.items():
-            natural = recipes.uses[i][-1] if recipes.uses[i] else recipes.settled[i]
+            uses, size = self.recipes.uses[i], self.recipes.sizes[i]
+            natural = uses[-1] if uses else self.recipes.settled[i]
             if last > natural:
-                change[natural + 1] += recipes.sizes[i]
-                change[int(last) + 1] -= recipes.sizes[i]
+                where.append([natural + 1, last + 1])
+                nbytes.append([size, -size])
+        change = np.bincount(np.concatenate(where), np.concatenate(nbytes), len(self._profile) + 1)
         return float((self._profile + np.cumsum(change)[:-1]).max())
+
+    def _effect(self, again: tuple[int, ...]) -> "_Effect":
+        if again not in self._effects:
+            self._effects[again] = self._compute_effect([self._units[k] for k in again])
+        return self._effects[again]
+
+    def _compute_effect(self, units: list[int]) -> "_Effect":
+        recipes, again = self.recipes, {*units}
+        when: dict[int, float] = {}  # the first need of what a unit computes again
+        stays: dict[int, int] = {}  # the last need of a kept buffer as an operand
+        where, nbytes = [], []
+        for n in sorted(units, reverse=True):
+            unit = recipes.units[n]
+            made = [i for i in unit.writes if i in self._ends]
+            need = min([when.get(n, inf), *[self._ends[i][1] for i in made]])
+            for i in unit.reads:
+                m = recipes.unit_of[i]
+                if m in again:
+                    when[m] = min(when.get(m, inf), need)
+                else:
+                    stays[i] = max(stays.get(i, 0), int(need))
+            for i in made:
+                if self._is_needed(i):  # not there in between
+                    where += [self._ends[i][0] + 1, int(need)]
+                    nbytes += [-recipes.sizes[i], recipes.sizes[i]]
+        return _Effect(where, nbytes, tuple(stays.items()))
+
+
+@record
+class _Effect:
+    """What it changes in the profile that units run again.
+
+    where   positions, and beside them
+    nbytes  the bytes by which the profile changes there
+    stays   buffers that are kept longer for it, and the position of their last need
+    """
+
+    where: list[int]
+    nbytes: list[int]
+    stays: tuple[tuple[int, int], ...]
+
+
+class _Table:
+    """Choices at rising prices; separators are kept for nothing."""
+
+    def __init__(self, cut: Cut, free: np.ndarray):
+        self._cut, self._free = cut, free
+        self._choices: list[Choice] = []
+
+    def prices(self, n: int) -> np.ndarray:
+        """By buffer, the n-th price of a byte."""
+        return np.where(self._free, 0.0, self._cut._average * 2.0 ** _PRICES[n])
+
+    def _choice(self, n: int) -> Choice:
+        if n == len(self._choices):
+            self._choices.append(self._cut.keep(self.prices(n)))
+        return self._choices[n]
+
+    def first(self, nbytes: float) -> tuple[int, Choice]:
+        """The choice at the lowest price whose peak does not pass some bytes, or the least."""
+        for n in range(len(_PRICES)):
+            if self._choice(n).peak <= nbytes:
+                return n, self._choices[n]
+        return min(enumerate(self._choices), key=lambda c: c[1].peak)

@@ -59,6 +59,8 @@ class Recipes:
 
     units     in the order of their first steps
     unit_of   the unit that writes a buffer
+    sources   by unit, the buffers that it reads, each with the unit that writes it
+    expires   by unit, the last position before which it may run again
     sizes     bytes of scratch buffers in the arena
     settled   the last step that writes a scratch buffer
     reads     by position, the scratch buffers that must be there before a step
@@ -71,6 +73,7 @@ class Recipes:
 
     def __init__(self, schedule: Schedule, cost: Cost, alignment: int):
         self.schedule = schedule
+        self._roots: dict[int, tuple[int, ...]] = {}  # by the identity of a step, which stays
         self._roles = [b.role for b in schedule.buffers]
         parts = list(_parts(schedule))
         self._first, self.settled = self._written(parts)
@@ -83,6 +86,8 @@ class Recipes:
         self.units = self._units(parts, cost)
         self.cost = sum([cost(schedule, step) for step in schedule.steps])
         self.unit_of = {i: n for n, u in enumerate(self.units) for i in u.writes}
+        self.sources = [[(i, self.unit_of[i]) for i in u.reads] for u in self.units]
+        self.expires = [u.expires for u in self.units]
         self._life()
 
     def _written(self, parts: Sequence[Part]) -> tuple[dict[int, int], dict[int, int]]:
@@ -137,7 +142,7 @@ class Recipes:
             return part
         roles = [self._roles[self.schedule.storage(i)] for i in step.results]
         kept = [n for n, role in enumerate(roles) if role == "scratch"]
-        return part if len(kept) == len(roles) else replace(part, step=_pruned(step, kept))
+        return part if len(kept) == len(roles) else replace(part, step=pruned(step, kept))
 
     def _life(self) -> None:
         count = len(self.schedule.steps)
@@ -158,6 +163,14 @@ class Recipes:
             if u.expires != NEVER:
                 for i in u.reads:
                     self.children[i] += [w for w in u.writes if w in self.sizes]
+
+    def roots(self, step: ScheduleStep) -> tuple[int, ...]:
+        """The roots that a step of the schedule, or a part of a unit, reads and writes."""
+        found = self._roots.get(id(step))
+        if found is None:
+            found = tuple(_roots(self.schedule, (*step.reads, *step.writes)))
+            self._roots[id(step)] = found
+        return found
 
     def flops(self, unit: Unit) -> float:
         """The operations of a unit for each element of its largest result."""
@@ -180,7 +193,7 @@ def _every_root(schedule: Schedule, parts: Sequence[Part]) -> Iterator[int]:
         yield from _roots(schedule, p.step.writes)
 
 
-def _pruned(step: KernelStep, kept: Sequence[int]) -> KernelStep:
+def pruned(step: KernelStep, kept: Sequence[int]) -> KernelStep:
     """A kernel with some of its results, and what they are computed of."""
     kernel = replace(step.kernel, results=tuple([step.kernel.results[n] for n in kept]))
     base, live = len(kernel.operands), sorted(kernel.live)

@@ -1,11 +1,12 @@
 """Schedules in which units run again: new buffers for their results, and who reads which copy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...core.record import record
 from ...graph.graph import Literal
 from ..ir.schedule import (
+    Buffer,
     GemmStep,
     GuardStep,
     KernelStep,
@@ -15,7 +16,7 @@ from ..ir.schedule import (
     ScheduleStep,
     TiledStep,
 )
-from .recompute import NEVER, Recipes
+from .recompute import Recipes
 
 
 @record
@@ -26,47 +27,94 @@ class Rerun:
     keeps: frozenset[int]
 
 
+@record
+class Emission:
+    """A step of the old schedule, or a part of one, in an order.
+
+    copies  by root, the copy that it reads or writes instead
+    """
+
+    step: ScheduleStep
+    copies: dict[int, int]
+
+
 def repeat(recipes: Recipes, order: Sequence[int | Rerun]) -> Schedule:
     """The schedule in an order of its steps, by position, and of units that run again."""
-    return _Repeater(recipes).run(order)
+    emitter = Emitter(recipes)
+    emissions = list(emitter.run(order))
+    schedule = recipes.schedule
+    clones = [replace(schedule.buffers[i], role="scratch", takes=None) for i in emitter.copied]
+    renaming = _Renaming(schedule, [*schedule.buffers, *clones])
+    steps = tuple([renaming.apply(e) for e in emissions])
+    return replace(schedule, buffers=tuple(renaming.buffers), steps=steps)
 
 
-class _Repeater:
-    """Emits steps, each reading the newest kept copies of its operands."""
+class Emitter:
+    """Says which copies the steps of an order read and write: the newest that are kept.
+
+    copied  the roots of the copies, which are numbered after the buffers of the schedule
+    """
 
     def __init__(self, recipes: Recipes):
         self._recipes, self._schedule = recipes, recipes.schedule
-        self._buffers = list(self._schedule.buffers)
-        self._copy: dict[int, int] = {}  # the newest kept copy of each root that has copies
-        self._views: dict[tuple[int, int], int] = {}  # by a view and the copy of its root
+        self._base = len(self._schedule.buffers)
+        self._copy: dict[int, int] = {}
+        self.copied: list[int] = []
 
-    def run(self, order: Sequence[int | Rerun]) -> Schedule:
-        steps: list[ScheduleStep] = []
-        product = NEVER  # the position of the tiled step whose product was emitted last
+    def run(self, order: Sequence[int | Rerun]) -> Iterator[Emission]:
+        """The steps in their order; a product and its epilogue that follow each other are one."""
+        product: tuple[int, Emission] | None = None  # the position of a tiled step, and its product
+        for at, step in self._steps(order):
+            whole, made = self._schedule.steps[at], self._emission(step)
+            if isinstance(whole, TiledStep) and step is whole.then and product and product[0] == at:
+                made, product = Emission(whole, product[1].copies | made.copies), None
+            if product:
+                yield product[1]
+            if isinstance(whole, TiledStep) and step is whole.product:
+                product = at, made
+            else:
+                product = None
+                yield made
+        if product:
+            yield product[1]
+
+    def _steps(self, order: Sequence[int | Rerun]) -> Iterator[tuple[int, ScheduleStep]]:
+        """Steps and parts with their positions, while `_copy` is what they read and write."""
         for entry in order:
             if not isinstance(entry, Rerun):
-                steps.append(self._renamed(self._schedule.steps[entry]))
-                product = NEVER
+                yield entry, self._schedule.steps[entry]
                 continue
-            unit, before = self._recipes.units[entry.unit], dict(self._copy)
-            self._copy |= {i: self._clone(i) for i in unit.writes}
-            for p in unit.parts:
-                step, whole = self._renamed(p.step), self._schedule.steps[p.at]
-                if isinstance(whole, TiledStep) and p.at == product and p.step is whole.then:
-                    last = steps.pop()
-                    assert isinstance(step, KernelStep) and isinstance(last, GemmStep)
-                    step = TiledStep(last, step, whole.tile)
-                steps.append(step)
-                product = p.at if whole is not p.step and isinstance(step, GemmStep) else NEVER
+            unit = self._recipes.units[entry.unit]
+            before = {i: self._copy.get(i) for i in unit.writes}
             for i in unit.writes:
+                self._copy[i] = self._base + len(self.copied)
+                self.copied.append(i)
+            for p in unit.parts:
+                yield p.at, p.step
+            for i, old in before.items():
                 if i not in entry.keeps:
                     del self._copy[i]
-                    self._copy |= {i: before[i]} if i in before else {}
-        return replace(self._schedule, buffers=tuple(self._buffers), steps=tuple(steps))
+                    self._copy |= {} if old is None else {i: old}
 
-    def _clone(self, i: int) -> int:
-        self._buffers.append(replace(self._schedule.buffers[i], role="scratch", takes=None))
-        return len(self._buffers) - 1
+    def _emission(self, step: ScheduleStep) -> Emission:
+        roots = self._recipes.roots(step) if self._copy else ()
+        return Emission(step, {i: self._copy[i] for i in roots if i in self._copy})
+
+
+class _Renaming:
+    """Steps that read and write copies.
+
+    buffers  of the new schedule: also views of copies
+    """
+
+    def __init__(self, schedule: Schedule, buffers: list[Buffer]):
+        self._schedule, self.buffers = schedule, buffers
+        self._copy: dict[int, int] = {}
+        self._views: dict[tuple[int, int], int] = {}  # by a view and the copy of its root
+
+    def apply(self, emission: Emission) -> ScheduleStep:
+        self._copy = emission.copies
+        return self._renamed(emission.step)
 
     def _buffer(self, i: int) -> int:
         root = self._schedule.storage(i)
@@ -74,8 +122,8 @@ class _Repeater:
         if copy is None or root == i:
             return i if copy is None else copy
         if (i, copy) not in self._views:
-            self._buffers.append(replace(self._schedule.buffers[i], role="scratch", base=copy))
-            self._views[i, copy] = len(self._buffers) - 1
+            self.buffers.append(replace(self._schedule.buffers[i], role="scratch", base=copy))
+            self._views[i, copy] = len(self.buffers) - 1
         return self._views[i, copy]
 
     def _renamed(self, step: ScheduleStep) -> ScheduleStep:

@@ -1,0 +1,77 @@
+"""The arena of an order of steps and of units that run again.
+
+It is that of the schedule that `repeat` makes of the order, which takes longer.
+"""
+
+from collections.abc import Sequence
+
+from ...core.record import record
+from ..ir.schedule import ScheduleStep
+from ..memory import ArenaSlot, MemoryPlan, bytes_by_step, may_inherit, plan_slots, round_up
+from .recompute import Recipes
+from .repeat import Emission, Emitter, Rerun
+
+
+@record
+class Slots:
+    """The slots of the arena in an order of so many steps."""
+
+    slots: list[ArenaSlot]
+    steps: int
+
+    @property
+    def least(self) -> int:
+        """The bytes that are alive at the worst step: the least size of an arena."""
+        return max(bytes_by_step(self.slots, self.steps))
+
+    def plan(self) -> MemoryPlan:
+        """The arena's layout."""
+        return plan_slots(self.slots, self.steps)
+
+
+class Footprint:
+    """The slots of orders of one schedule."""
+
+    def __init__(self, recipes: Recipes, alignment: int):
+        self._recipes = recipes
+        self._sizes = [round_up(b.nbytes, alignment) for b in recipes.schedule.buffers]
+        self._heirs: dict[int, list[tuple[int, int]]] = {}  # by the identity of a step
+
+    def measure(self, order: Sequence[int | Rerun]) -> "Slots":
+        """The slots of an order; its copies have the numbers that `repeat` gives them."""
+        emitter = Emitter(self._recipes)
+        steps = list(emitter.run(order))
+        sizes = self._sizes + [self._sizes[i] for i in emitter.copied]
+        first, last = self._lives(steps)
+        slots = {i: ArenaSlot([i], sizes[i], k, last[i]) for i, k in first.items()}
+        for k, step in enumerate(steps):
+            taken: set[int] = set()
+            for pair in self._may_inherit(step.step):
+                heir, parent = (step.copies.get(i, i) for i in pair)
+                if first.get(heir) == k == last.get(parent) and taken.isdisjoint((heir, parent)):
+                    taken.update((heir, parent))
+                    slot = slots[heir] = slots[parent]
+                    slot.buffers.append(heir)
+                    slot.last = last[heir]
+        return Slots(list({id(s): s for s in slots.values()}.values()), len(steps))
+
+    def _lives(self, steps: Sequence[Emission]) -> tuple[dict[int, int], dict[int, int]]:
+        """The steps that write buffers of the arena first, and that use them last."""
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        scratch = self._recipes.sizes
+        for k, step in enumerate(steps):
+            copies = step.copies
+            for i in self._recipes.roots(step.step):
+                copy = copies.get(i)
+                if copy is not None or i in scratch:
+                    buffer = i if copy is None else copy
+                    first.setdefault(buffer, k)
+                    last[buffer] = k
+        return first, last
+
+    def _may_inherit(self, step: ScheduleStep) -> list[tuple[int, int]]:
+        found = self._heirs.get(id(step))
+        if found is None:
+            found = self._heirs[id(step)] = list(may_inherit(self._recipes.schedule, step))
+        return found
