@@ -1,9 +1,10 @@
 """A budget of bytes on a PyTorch device: room is made before each of PyTorch's operations.
 
 PyTorch's allocator of a GPU counts, and takes no limit on what it counts. So each operation's need
-is known beforehand: from the last time it ran with such arguments, or guessed at the first time. If
-the counter shows at the end that the budget was passed all the same, the step is refused, and what
-was guessed is measured the next time. Tensors in host memory are counted by ourselves.
+is known beforehand: measured when it ran with such arguments, or guessed at the first time. If the
+counter shows at the end that the budget was passed all the same, the step is refused, and needs are
+measured anew. Measuring lets PyTorch's count of the peak begin again. Tensors in host memory are
+counted by ourselves.
 """
 
 from typing import Any
@@ -57,6 +58,7 @@ class DeviceLimit(Limit):
         self._bytes = bytes_of(device)
         self._needs = _NEEDS.setdefault(device, {})
         self._before = 0
+        self._peak = 0  # before the counter's began again
 
     @property
     def live(self) -> int:
@@ -87,7 +89,7 @@ class DeviceLimit(Limit):
 
     def check(self) -> None:
         """Note whether the budget was passed without our knowledge."""
-        peak = self._bytes.read()[1] + self.reserved
+        peak = max(self._peak, self._bytes.read()[1]) + self.reserved
         if self.in_use and peak > self.allowed:
             self.allowed = peak
             self._needs.clear()  # to be measured again
@@ -130,20 +132,17 @@ class DeviceLimit(Limit):
         if self.live + room > self.allowed:
             self._make_some_room(room)
         before, most = self._bytes.read()
+        self._peak = max(self._peak, most)
+        self._bytes.begin_peak()
         result = self._call(func, args, kwargs)
         after, peak = self._bytes.read()
-        if peak > most:
-            need = peak - before
-            self.allowed = max(self.allowed, peak + self.reserved)
-        else:  # less than what was free below the peak; copies of operands may be made inside
-            inside = operands if self._bytes.is_complete else 0
-            need = min(most - before, after - before + inside)
-        made = max(after - before, 0)
+        self.allowed = max(self.allowed, peak + self.reserved)
+        need = Need(peak - before, max(after - before, 0), 1)
         if had is not None:
-            need, made = min(need, had.most), min(made, had.made)
+            need = Need(min(need.most, had.most), min(need.made, had.made), had.times + 1)
         if len(self._needs) > _REMEMBERED:
             self._needs.clear()
-        self._needs[key] = Need(max(need, made), made, 1 if had is None else had.times + 1)
+        self._needs[key] = need
         return result
 
     def _make_some_room(self, size: int) -> None:
