@@ -448,7 +448,11 @@ def fixed_bytes() -> int:
         if isinstance(t, wf.Tensor) and isinstance(getattr(t, "_data", None), np.ndarray):
             root = t._data if t._data.base is None else t._data.base
             owners[id(root)] = root.nbytes
-    for key, (_, nbytes, _) in host.KNOWN._owners.items():  # of garbage that is set aside, too
+    for key, (
+        _,
+        nbytes,
+        _,
+    ) in host._LOCAL.known._owners.items():  # of garbage that is set aside, too
         owners[key] = nbytes
     return sum(owners.values())
 
@@ -458,17 +462,24 @@ def residual_blocks():
     return nn.Sequential(*[Block(32) for _ in range(8)]), wf.randn((16, 32, 32))
 
 
-def convolutions():
+def convolutions(size=16, depth=16):
     wf.random.seed(0)
     parts = [nn.Conv2d(3, 8, 3, padding=1)]
-    for _ in range(16):
+    for _ in range(depth):
         parts += [nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1)]
-    return nn.Sequential(*parts), wf.randn((16, 3, 16, 16))
+    return nn.Sequential(*parts), wf.randn((16, 3, size, size))
+
+
+def threads():
+    """Kernels that allocate in several threads, beside many parameters."""
+    model, x = convolutions(48, 4)
+    model.extra = wf.Parameter(wf.ones((512, 512)))
+    return model, x
 
 
 # Networks, and the least share of their memory that a budget must do with: convolutions copy their
 # windows, which no strategy saves.
-LEAST_SHARES = {deep: 0.1, residual_blocks: 0.25, convolutions: 0.5}
+LEAST_SHARES = {deep: 0.1, residual_blocks: 0.25, convolutions: 0.5, threads: 0.6}
 
 
 @pytest.mark.parametrize("make", LEAST_SHARES)

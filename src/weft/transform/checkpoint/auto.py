@@ -13,7 +13,6 @@ gradients are handed out, and random streams and what was written in place are p
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from math import ceil
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,7 @@ from ..modes import limited
 from .host import HostLimit
 from .limits import Limit
 from .strategies import LEAST, Saving
-from .values import Kept, Step, Value
+from .values import Kept, KeyedRef, Step, Value, forgetting
 
 if TYPE_CHECKING:
     from .devices import Devices
@@ -66,6 +65,7 @@ class Auto(Saving):
         self._host = HostLimit(self.budget, self._drop_in)
         self._devices: Devices | None = None  # while PyTorch is not loaded
         self._kept: dict[int, ref[Kept]] = {}
+        self._forget = forgetting(self._kept)
         self._rankings: dict[Limit, _Ranking] = {}
         self._thread = get_ident()
         self._undo: list[tuple[Any, Any, Any]] = []
@@ -174,9 +174,10 @@ class Auto(Saving):
         for raw in raws if self.place is None else ():  # what is moved out is not computed again
             value = self.values.of(raw)
             if value.__class__ is Value and value.step is not None and value.nbytes >= LEAST:
+                value.uses += 1
                 kept = value.kept()
-                if kept is None and not self.values.firm(value):
-                    continue  # it could not be dropped
+                if kept is None and (value.uses < 2 or not self.values.firm(value)):
+                    continue  # others are computed from the result instead; or it cannot be dropped
                 if kept is None:
                     kept = Kept(value, raw, self)
                     value.kept = ref(kept)
@@ -193,7 +194,7 @@ class Auto(Saving):
         return super().drops(value)
 
     def _watch(self, kept: Kept) -> None:
-        self._kept[id(kept)] = ref(kept, partial(self._kept.pop, id(kept)))
+        self._kept[id(kept)] = KeyedRef(kept, self._forget, id(kept))
 
     def before_write(self, x: Any) -> None:
         """Copy what is overwritten in place, so that a refused step can put it back."""

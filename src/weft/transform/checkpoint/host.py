@@ -47,8 +47,8 @@ above: Above = Above()
 _NUMBERS = count(1)
 
 
-class Known(local):
-    """The arrays that this thread knows of, and since when."""
+class Known:
+    """The arrays that a thread knows of, and since when."""
 
     def __init__(self) -> None:
         # By id: the owner of memory, its bytes, and the number of limits that there were.
@@ -114,7 +114,12 @@ def _forgetting(owners: dict[int, Any], changed: list[int], key: int) -> Callabl
     return forget
 
 
-KNOWN = Known()
+class _Local(local):
+    def __init__(self) -> None:
+        self.known = Known()
+
+
+_LOCAL = _Local()
 
 
 class HostLimit(Limit):
@@ -122,10 +127,11 @@ class HostLimit(Limit):
 
     def __init__(self, budget: int, drop_one: DropOne):
         super().__init__(budget, drop_one)
+        self.known = _LOCAL.known  # of this thread: room is made in others, too
         self._counters: list[Any] = []
         self._since = 0  # the number of limits when this one began
         self._unknown = 0
-        self._known = (-1, 0)  # the version of what is known, and its bytes
+        self._known_bytes = (-1, 0)  # the version of what is known, and its bytes
         self._is_counting = False
         me = ref(self)  # weakly: what it owns calls it
 
@@ -141,23 +147,23 @@ class HostLimit(Limit):
 
     @property
     def before(self) -> int:
-        version = KNOWN.version
-        if self._known[0] != version:
-            self._known = version, KNOWN.nbytes(self._since)
-        return self._known[1] + self._unknown + self.reserved
+        version = self.known.version
+        if self._known_bytes[0] != version:
+            self._known_bytes = version, self.known.nbytes(self._since)
+        return self._known_bytes[1] + self._unknown + self.reserved
 
     def use(self) -> None:
         """Values of the program lie here: from now on the limit holds."""
         if self.in_use:
             return
         self.in_use = True
-        KNOWN.limits += 1
-        self._since = KNOWN.limits
+        self.known.limits += 1
+        self._since = self.known.limits
         self.reserved += above.bytes_to_come("cpu")
-        KNOWN.note(self._counters)
-        unknown = KNOWN.unknown(int(self.budget * _TOLERANCE))
+        self.known.note(self._counters)
+        unknown = self.known.unknown(int(self.budget * _TOLERANCE))
         if unknown is None:
-            KNOWN.walk(self._counters)
+            self.known.walk(self._counters)
         self._unknown = unknown or 0
         if self._is_counting:  # and has, what the block made until now
             made = self._counters[-1].peak
@@ -166,18 +172,18 @@ class HostLimit(Limit):
 
     def count(self, array: Raw) -> None:
         self.use()
-        KNOWN.add(array, self._since, self._counters)
+        self.known.add(array, self._since, self._counters)
         if self._is_counting and self.live > self.allowed:
             self.make_room(0)
 
     def keep(self, array: Raw) -> None:
         """Let later limits know of an array that a block made."""
-        KNOWN.add(array, self._since + 1)
+        self.known.add(array, self._since + 1)
 
     def is_exact(self) -> bool:
         exact, self._unknown = not self._unknown, 0
         if not exact:
-            KNOWN.walk(self._counters)
+            self.known.walk(self._counters)
         return exact
 
     def make_room(self, size: int) -> bool:

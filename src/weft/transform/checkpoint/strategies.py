@@ -13,7 +13,6 @@ from ...core.checkpointing import CheckpointConfig
 from ...core.node import Node, NodeExtra, ids
 from ...core.recording import Packed
 from ...core.value import wrap
-from ...ops.flops import flops
 from .values import Kept, Step, Value, Values, flat, is_filled, is_repeatable
 
 if TYPE_CHECKING:
@@ -59,10 +58,10 @@ class Saving:
         outs = y if y.__class__ is tuple else (y,)
         if is_repeatable(op):
             step = Step(op, inputs, static, (node.code, node.lasti))
-            operands = [
-                None if v.__class__ is not Value else r for v, r in zip(inputs, raws, strict=True)
-            ]
-            step.flops = flops(op, outs, operands, static)
+            step.shapes = (
+                *[r.shape for r in outs],
+                *[r.shape if v.__class__ is Value else None for v, r in zip(inputs, raws)],  # noqa: B905
+            )
             step.nbytes = sum([v.nbytes for v in inputs if v.__class__ is Value])
             step.nbytes += sum([BACKENDS[r.__class__].nbytes(r) for r in outs])
             values.made(step, outs)
@@ -79,7 +78,7 @@ class Saving:
         keeping = Step(
             step.op, (*[self.values.of(r) for r in outs], *step.inputs), step.static, step.origin
         )
-        keeping.keeps, keeping.flops = True, 0
+        keeping.keeps = True
         self.values.made(keeping, flat(node.saved))
 
     def _pack(self, saved: Any) -> Any:

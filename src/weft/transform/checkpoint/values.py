@@ -7,8 +7,7 @@ is filled by running steps again, kernels on arrays: never the user's code. Valu
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 from ... import errors
@@ -18,7 +17,14 @@ from ...core.node import ids
 from ...core.op import TABLE, Op
 from ...core.origin import Origin, line_of
 from ...core.types import Raw, Static
+from ...ops.flops import flops
 from .digests import digest
+
+
+class _Shape(NamedTuple):
+    """What is known of an array when operations are counted."""
+
+    shape: tuple[int, ...]
 
 
 class Step:
@@ -28,12 +34,13 @@ class Step:
     keeps    whether it makes what the row's rule keeps, of the results and the arguments
     outputs  the values that it made, weakly: they own the step
     id       on the clock of nodes: steps with smaller ids were run later
-    flops    operations that it takes, and `nbytes` that it reads and writes
+    shapes   of its results, then of its arguments (None: a Python scalar); empty: not known
+    nbytes   that it reads and writes
     """
 
     __slots__ = (
         "__weakref__",
-        "flops",
+        "_flops",
         "id",
         "inputs",
         "keeps",
@@ -41,6 +48,7 @@ class Step:
         "op",
         "origin",
         "outputs",
+        "shapes",
         "static",
     )
 
@@ -48,12 +56,23 @@ class Step:
         self.op, self.inputs, self.static, self.origin = op, inputs, static, origin
         self.keeps = False
         self.id = next(ids)
-        self.flops = self.nbytes = 0
+        self._flops: int | None = None
+        self.nbytes = 0
+        self.shapes: tuple[Any, ...] = ()
         self.outputs: tuple[Callable[[], Value | None], ...] = ()
 
     @property
     def line(self) -> str:
         return line_of(*self.origin)
+
+    @property
+    def flops(self) -> int:
+        """The operations that it takes."""
+        if self._flops is None:
+            known = [None if s is None else _Shape(s) for s in self.shapes]
+            count = self.op.outputs
+            self._flops = flops(self.op, known[:count], known[count:], self.static) if known else 0
+        return self._flops
 
     @property
     def values(self) -> Iterator["Value"]:
@@ -82,6 +101,7 @@ class Value:
     kept     what nodes save of it, weakly: they own it
     nbytes   of the array
     touched  when it was last used, on the store's clock
+    uses     how many steps have read it, if somebody counts
     digest   of its bytes, if computing again is verified
     """
 
@@ -94,6 +114,7 @@ class Value:
         "step",
         "strong",
         "touched",
+        "uses",
         "weak",
     )
 
@@ -102,7 +123,7 @@ class Value:
         self.weak: Callable[[], Any] = _nothing
         self.strong: Any = None
         self.kept: Callable[[], Kept | None] = _nothing
-        self.touched = 0
+        self.touched = self.uses = 0
         # Whether everything that computing it again needs will be there; None: not known yet.
         self.firm: bool | None = None
         self.digest: bytes | None = None
@@ -115,6 +136,33 @@ class Value:
 
 def _nothing() -> None:
     return None
+
+
+class KeyedRef(ref):
+    """A weak reference that knows the key under which it is kept.
+
+    One callback serves all: objects that wait for their end make garbage collection longer.
+    """
+
+    __slots__ = ("key",)
+
+    def __new__(cls, x: Any, callback: Callable[[Any], Any], key: int) -> "KeyedRef":
+        made = super().__new__(cls, x, callback)
+        made.key = key
+        return made
+
+    def __init__(self, x: Any, callback: Callable[[Any], Any], key: int):
+        super().__init__(x, callback)  # pyright: ignore[reportCallIssue]
+
+
+def forgetting(entries: dict[int, Any]) -> Callable[[KeyedRef], None]:
+    """The callback of references to what is in a dict by their keys."""
+    pop = entries.pop
+
+    def forget(gone: KeyedRef) -> None:
+        pop(gone.key, None)
+
+    return forget
 
 
 class Kept:
@@ -172,6 +220,7 @@ class Values:
 
     def __init__(self, verify: bool = False):
         self._by_array: dict[int, Value] = {}
+        self._forget = forgetting(self._by_array)
         self._sources: dict[int, Callable[[], Any]] = {}  # arrays that no step made, by memory
         self._verify = verify
         self.on_source: Callable[[Raw], None] | None = None  # told of arrays that no step made
@@ -206,8 +255,9 @@ class Values:
 
     def bind(self, value: Value, array: Any) -> None:
         """Make an array that of a value."""
-        value.weak = ref(array, partial(self._by_array.pop, id(array)))
-        self._by_array[id(array)] = value
+        key = id(array)
+        value.weak = KeyedRef(array, self._forget, key)
+        self._by_array[key] = value
 
     def made(self, step: Step, arrays: Iterable[Any]) -> None:
         """Note that a step made these arrays; one that is an argument itself is not made."""
