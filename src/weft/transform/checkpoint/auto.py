@@ -40,6 +40,8 @@ _FLOP, _BYTE = 1e-11, 4e-10
 # After this many uses of values, or as many as are kept, the order in which they are dropped is
 # made anew.
 _RANKED = 128
+# What takes so many operations for each byte is kept although only one other operation reads it.
+_DEAR = 8
 
 
 class _Saved(tuple):
@@ -176,8 +178,9 @@ class Auto(Saving):
             if value.__class__ is Value and value.step is not None and value.nbytes >= LEAST:
                 value.uses += 1
                 kept = value.kept()
-                if kept is None and (value.uses < 2 or not self.values.firm(value)):
-                    continue  # others are computed from the result instead; or it cannot be dropped
+                cheap = value.uses < 2 and value.step.flops < _DEAR * value.nbytes
+                if kept is None and (cheap or not self.values.firm(value)):
+                    continue  # others are computed from its result; or it could not be dropped
                 if kept is None:
                     kept = Kept(value, raw, self)
                     value.kept = ref(kept)
