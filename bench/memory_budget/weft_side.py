@@ -212,8 +212,8 @@ def compiled_report(name: str) -> None:
     taken = plain.memory
     print(f"{name}: {NETWORKS[name].__doc__}")
     print(
-        f"  {taken.fixed / MIB:.2f} MiB of inputs and results, {taken.tables / MIB:.2f} of tables at "
-        f"most, {taken.arena / MIB:.2f} in between"
+        f"  {taken.fixed / MIB:.2f} MiB of inputs and results, {taken.arena / MIB:.2f} in between, "
+        f"{taken.tables / MIB:.2f} of tables at most"
     )
     print(
         f"  {'share':>9} {'budget':>9} {'peak':>9} {'counted':>9} {'of arena':>9} "
