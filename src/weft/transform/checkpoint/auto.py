@@ -61,7 +61,7 @@ class Auto(Saving):
         super().__init__(config)
         # Weakly: what it owns calls it, and a cycle would keep arrays until Python collects it.
         me = ref(self)
-        self.values.on_source = lambda array: _call(me, Auto._count, array)
+        self.values.on_source = lambda array: _call(me, Auto._count_source, array)
         self.budget = config.budget or 0
         self._drop_in = lambda limit: bool(_call(me, Auto._drop_one, limit))
         self._host = HostLimit(self.budget, self._drop_in)
@@ -158,7 +158,7 @@ class Auto(Saving):
             return self._host
         return self._on_devices().of(array)
 
-    def _count(self, array: Raw) -> None:
+    def _count_source(self, array: Raw) -> None:
         """Count memory that was there before: parameters, batches."""
         self._limit_of(array).count(array)
 

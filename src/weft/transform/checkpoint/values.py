@@ -145,6 +145,7 @@ class KeyedRef(ref):
     """
 
     __slots__ = ("key",)
+    key: int
 
     def __new__(cls, x: Any, callback: Callable[[Any], Any], key: int) -> "KeyedRef":
         made = super().__new__(cls, x, callback)
@@ -152,7 +153,7 @@ class KeyedRef(ref):
         return made
 
     def __init__(self, x: Any, callback: Callable[[Any], Any], key: int):
-        super().__init__(x, callback)  # pyright: ignore[reportCallIssue]
+        super().__init__(x, callback)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def forgetting(entries: dict[int, Any]) -> Callable[[KeyedRef], None]:
