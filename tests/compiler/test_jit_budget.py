@@ -328,3 +328,36 @@ def test_budgets_hold_by_the_allocator(name):
             except errors.BudgetExceeded:
                 continue
         assert peaks[None] <= config.budget
+
+
+def test_copies_inside_of_library_calls_count():
+    """An assignment is a library call, which copies its operand."""
+    model = nn.Sequential(*[p for _ in range(3) for p in (nn.Linear(64, 64), nn.Tanh())])
+    x = wf.ones((2048, 64))
+
+    def loss(x):
+        h = model(x)
+        k = h * 1.0
+        k[:, :32] = wf.sin(h[:, 32:])
+        k[0] = 0.5
+        return ((k + h) ** 2).mean()
+
+    def step(x):
+        value = loss(x)
+        value.backward()
+        return value
+
+    plain = wf.compile(step)
+    plain(x)
+    fixed = x.nbytes + sum(p.nbytes for p in model.parameters())
+    for share in (1.0, 0.8, 0.6):
+        config = budget(plain.memory, share)
+        try:
+            with wf.profile.Counter() as counter:
+                compiled = wf.compile(step, checkpoint=config)
+                compiled(x)
+                counter.reset_peak()
+                compiled(x)
+        except errors.BudgetExceeded:
+            continue
+        assert fixed + counter.peak <= config.budget

@@ -41,7 +41,7 @@ class CallBytes:
     inputs         arguments, captured tensors and state
     outputs        results with new memory
     constants      of the program
-    library        results of a library call before they are copied, at most
+    library        results and copies inside of a library call, at most
     arena          values in between
     unconstrained  the arena if nothing is computed again
     tables         of the program itself, at most: addresses, tasks
@@ -71,14 +71,20 @@ class CallBytes:
         return self.peak + self.tables
 
 
+def _library_bytes(schedule: Schedule, step: LibraryStep) -> int:
+    """What a library call takes: its results, and copies of those and of its operands inside."""
+    nbytes = [sum([schedule.buffers[i].nbytes for i in x]) for x in (step.writes, step.reads)]
+    return 2 * nbytes[0] + nbytes[1]
+
+
 def call_bytes(schedule: Schedule, placed: "MemoryPlan") -> CallBytes:
     """The memory of one call of a program."""
     own = [b for b in schedule.buffers if b.base is None and b.takes is None]
     inputs, outputs, constants = (
         sum([b.nbytes for b in own if b.role == role]) for role in ("input", "output", "constant")
     )
-    calls = [s.outputs for s in schedule.steps if isinstance(s, LibraryStep)]
-    library = max([sum([schedule.buffers[i].nbytes for i in made]) for made in calls], default=0)
+    calls = [s for s in schedule.steps if isinstance(s, LibraryStep)]
+    library = max([_library_bytes(schedule, step) for step in calls], default=0)
     again = placed.again or Recomputation(0, 0.0, placed.size)
     arguments = len(schedule.inputs) + len(schedule.outputs)
     tables = _TABLES + _OF_STEP * (len(schedule.steps) - again.steps) + _OF_ARGUMENT * arguments

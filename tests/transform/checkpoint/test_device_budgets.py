@@ -312,3 +312,16 @@ def test_budgets_with_values_moved_out(device):
     run(config)
     found, most = run(config)
     assert found == expected and most <= budget
+
+
+def test_tensors_made_of_numpys_arrays():
+    """Memory that comes from NumPy in the block makes room, each time again."""
+    run = Program(perceptron, "torch")
+    _, whole = run(None)
+    data = wf.ones((512, 64)).numpy()
+    budget = wf.CheckpointConfig("auto", memory_budget_mb=0.75 * whole / MIB)
+    for _ in range(5):
+        with wf.GradientTape(checkpoint=budget) as tape:
+            h = run.model(run.x) * wf.tensor(data, device="torch")
+            loss = (h**2).mean()
+        assert all(g is not None for g in tape.gradient(loss, run.parameters))

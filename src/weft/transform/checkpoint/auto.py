@@ -132,6 +132,7 @@ class Auto(Saving):
 
         Of blocks within one another, the outermost decides.
         """
+        recording = self._depth > 0  # what the block does goes on after this sweep
         with self.block():
             self._sweeps += 1
             try:
@@ -144,8 +145,9 @@ class Auto(Saving):
                 limit.check()
                 if limit.allowed > limit.budget:
                     raise self.refusal(limit)
-            self._undo.clear()  # the step is done: nothing of it is put back any more
-            self._streams = get_state()
+            if not recording:
+                self._undo.clear()  # the step is done: nothing of it is put back any more
+                self._streams = get_state()
 
     def reserve(self, nbytes: int) -> None:
         self._host.reserved += nbytes
