@@ -17,6 +17,7 @@ import numpy as np
 from .... import errors
 from ....arrays.foreign import is_torch
 from ....core.aval import Shape
+from ....core.backends import BACKENDS
 from ....core.exact import exact
 from ....core.node import Leaf
 from ....core.value import TENSORS, Value, aval_of
@@ -98,7 +99,7 @@ def content_of(x: Any) -> Content:
     if isinstance(x, _BUFFERS):
         view = memoryview(x)
         return Content(type(x), tuple(view.shape or ()), view.format, view.tobytes())
-    a = x.detach().cpu().numpy() if is_torch(x) else x
+    a = BACKENDS[type(x)].to_numpy(x) if is_torch(x) else x
     return Content(type(x), a.shape, str(a.dtype), a.tobytes())
 
 
