@@ -8,7 +8,9 @@ import numpy as np
 
 from ..core.record import record
 from ..core.types import Raw
+from ..errors import StagingError
 from .calling import Copies, signature_of
+from .ir.schedule import LibraryStep, Schedule
 from .raw.arrays import RawArrays
 from .target import Ending, Executable
 
@@ -30,6 +32,7 @@ class HostTensors:
     """
 
     def __init__(self, executable: Executable, arrays: RawArrays, on_host: Collection[int]):
+        _refuse_own_operations(executable.schedule, arrays.device)
         self._executable, self._arrays, self._on_host = executable, arrays, frozenset(on_host)
         self.schedule, self.plan = executable.schedule, executable.plan
         self.copies: dict[int, Any] = executable.copies
@@ -86,6 +89,17 @@ class HostTensors:
                 noted = self.copies.setdefault(i, Copies(why))
                 noted.count, noted.reason = noted.count + 1, why
         self._arrays.note_write([arrays[i] for i in written if id(views[i]) in of.known])
+
+
+def _refuse_own_operations(schedule: Schedule, device: str) -> None:
+    """Refuse custom operations, which would get NumPy's arrays."""
+    for step in schedule.steps:
+        if isinstance(step, LibraryStep) and step.op.foreign:
+            raise StagingError(
+                f"compile: {step.op.name} is a custom operation that runs at each call (at "
+                f"{step.line}), which compiled functions have on 'cpu' only; the tensors are on "
+                f"{device!r}: call it outside of the compiled function"
+            )
 
 
 class _OwnedMemory:

@@ -353,8 +353,21 @@ def test_tensors_on_two_devices(order):
 def test_moving_inside_is_refused():
     with pytest.raises(errors.DeviceError, match="moved to 'cpu' in a function on 'torch'"):
         wf.compile(lambda x: x.to("cpu") + 1)(wf.asarray(tensor()))
-    with pytest.raises(errors.DeviceError, match="moved to 'torch' in a function on 'cpu'"):
+    with pytest.raises(errors.DeviceError, match="two devices"):
         wf.compile(lambda x: x.to("torch") + 1)(wf.tensor(X))
+    with pytest.raises(errors.DeviceError, match="moved to 'torch' in a function on 'cpu'"):
+        wf.compile(lambda x: wf.map(lambda r: (r * 0).to("torch"), x))(wf.tensor(X))
+
+
+def test_a_program_without_tensors_is_where_it_draws():
+    def draw():
+        return wf.randn((3,), device="torch"), wf.rand((2,))
+
+    wf.random.seed(3)
+    made = wf.compile(draw)()
+    wf.random.seed(3)
+    for got, want in zip(made, draw(), strict=True):
+        assert got.device == want.device and got.tolist() == want.tolist()
 
 
 def test_numbers_and_constants_of_numpy_are_welcome():
@@ -364,6 +377,19 @@ def test_numbers_and_constants_of_numpy_are_welcome():
 
     made = wf.compile(f)(wf.asarray(tensor()), 0.5)
     np.testing.assert_allclose(made.numpy(), 2 * X + 1.5, rtol=1e-6)
+
+
+def test_custom_operations_that_run_at_each_call_are_refused():
+    class Outside(wf.CustomOp):
+        def forward(self, inputs):
+            return wf.asarray(inputs[0].numpy() ** 3, device=inputs[0].device)
+
+        def backward(self, grad_output, inputs):
+            return [grad_output]
+
+    op = Outside()
+    with pytest.raises(errors.StagingError, match="custom operation"):
+        wf.compile(lambda x: op(x))(wf.asarray(tensor()))
 
 
 def test_dynamic_lengths_are_refused():

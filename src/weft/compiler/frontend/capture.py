@@ -14,8 +14,10 @@ from ...core.counter import Generator
 from ...core.dispatch import above
 from ...core.dtypes import default_float, is_inexact, uint64
 from ...core.node import Leaf, Node, Severed
+from ...core.op import Op
 from ...core.record import record
 from ...core.settings import current
+from ...core.types import Static
 from ...core.value import GROUND, TENSORS, aval_of, install_level, wrap
 from ...graph.staged import Staged, Staging, read_again
 from ...ops.draws import state_after
@@ -178,6 +180,14 @@ class Capture(Staging):
         if self.graph.avals[i].device != "cpu":
             self._stay_on(self.graph.avals[i])
         return i
+
+    def emit(
+        self, op: Op, inputs: tuple[Any, ...], static: Static, avals: tuple[Aval, ...]
+    ) -> tuple[int, ...]:
+        """Append an equation; one that moves NumPy's words or constants away says where to."""
+        if op.name == "transfer" and avals[0].device != "cpu":
+            self._stay_on(avals[0])
+        return super().emit(op, inputs, static, avals)
 
     def made_at(self, index: int) -> str:
         """A text for where a value comes from."""

@@ -7,7 +7,7 @@ from ...core.aval import Aval
 from ...core.backends import BACKENDS
 from ...errors import DeviceError
 from ...graph.graph import Equation, Graph, Literal
-from ...graph.structured import STRUCTURED
+from ...graph.structured import STRUCTURED, inner_graphs
 
 
 def erase_devices(graph: Graph, device: str) -> Graph:
@@ -35,10 +35,16 @@ def without_devices(graph: Graph, device: str) -> Graph:
     """A traced graph as the passes take it: itself, if it is on "cpu" and moves nothing away."""
     if device != "cpu":
         return erase_devices(graph, device)
+    _refuse_transfers(graph, device)
+    return graph
+
+
+def _refuse_transfers(graph: Graph, device: str) -> None:
     for e in graph.equations:
         if e.op.name == "transfer":
             _refuse_other(e, device)
-    return graph
+        for body in inner_graphs(e.static):
+            _refuse_transfers(body, device)
 
 
 def _refuse_other(e: Equation, device: str) -> None:
