@@ -61,6 +61,12 @@ class Copies:
     count: int = 0
 
 
+def note_copy(copies: dict[int, Copies], i: int, reason: str) -> None:
+    """Count a copy of an input."""
+    found = copies.setdefault(i, Copies(reason))
+    found.count, found.reason = found.count + 1, reason
+
+
 class Calling:
     """The part of an executable that is the same on every target: signature and arguments."""
 
@@ -128,7 +134,8 @@ class Calling:
             raise errors.ShapeError(
                 f"compiled program: input {i} has shape {tuple(value.shape)}, expected {b.shape}"
             )
-        values[i] = self._copy(i, value, arrays.obstacle(value) or "its dtype is a copy")
+        reason = arrays.obstacle(value, i in self.signature.written) or "its dtype is a copy"
+        values[i] = self._copy(i, value, reason)
 
     def separate(self, values: list[Any], i: int) -> None:
         """Copy an input that shares memory with a written one; raise if both are written."""
@@ -144,8 +151,7 @@ class Calling:
         b = self.schedule.buffers[self.signature.buffers[i]]
         copy = self.arrays.empty(b.shape, b.dtype)
         self.arrays.overwrite(copy, value)
-        copies = self.copies.setdefault(i, Copies(reason))
-        copies.count, copies.reason = copies.count + 1, reason
+        note_copy(self.copies, i, reason)
         return copy
 
 

@@ -1,4 +1,4 @@
-"""Executables that run on NumPy's arrays, called with tensors of PyTorch in host memory."""
+"""Executables on the arrays of a device: NumPy's runtime on tensors of PyTorch in host memory."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -6,10 +6,11 @@ from weakref import ref
 
 import numpy as np
 
+from ..backend.device import as_numpy
 from ..core.record import record
 from ..core.types import Raw
 from ..errors import StagingError
-from .calling import Copies, signature_of
+from .calling import note_copy, signature_of
 from .ir.schedule import LibraryStep, Schedule
 from .raw.arrays import RawArrays
 from .target import Ending, Executable
@@ -22,23 +23,18 @@ def on_arrays(
 
     on_host  positions of outputs that NumPy's arrays are wanted of, whatever the others are
     """
-    return HostTensors(executable, arrays, on_host) if arrays.host_runtime else executable
+    if arrays.host_runtime:
+        return HostTensors(executable, arrays, on_host)
+    return HostOutputs(executable, on_host) if on_host else executable
 
 
-class HostTensors:
-    """An executable on views of other arrays; what it writes, it writes into their memory.
+class _Around:
+    """An executable with another `run` around its own."""
 
-    Inputs may be NumPy's arrays as well: numbers, random words, state that is kept on the host.
-    """
-
-    def __init__(self, executable: Executable, arrays: RawArrays, on_host: Collection[int]):
-        _refuse_own_operations(executable.schedule, arrays.device)
-        self._executable, self._arrays, self._on_host = executable, arrays, frozenset(on_host)
+    def __init__(self, executable: Executable):
+        self._executable = executable
         self.schedule, self.plan = executable.schedule, executable.plan
         self.copies: dict[int, Any] = executable.copies
-        self._written = signature_of(self.schedule).written
-        self._fresh = executable.fresh
-        self._owned = _OwnedMemory(arrays)
         self.written_last = executable.written_last
 
     @property
@@ -59,6 +55,48 @@ class HostTensors:
     def facts(self) -> Iterator[tuple[str, str]]:
         """How it runs, by titles."""
         yield from self._executable.facts()
+
+
+class HostOutputs(_Around):
+    """An executable some of whose outputs are wanted as NumPy's arrays."""
+
+    def __init__(self, executable: Executable, on_host: Collection[int]):
+        super().__init__(executable)
+        self._on_host = frozenset(on_host)
+
+    def run(
+        self,
+        arrays: Sequence[Raw],
+        room: Sequence[Raw] | None = None,
+        ending: Ending | None = None,
+    ) -> Any:
+        """The outputs of these inputs, or what `ending` makes of them."""
+        if ending is None:
+            return self.outputs(self._executable.run(arrays, room))
+        return self._executable.run(arrays, room, _OutputsEnding(self, ending))
+
+    def outputs(self, made: list[Raw]) -> list[Raw]:
+        """The outputs where they are wanted."""
+        return [as_numpy(raw) if k in self._on_host else raw for k, raw in enumerate(made)]
+
+
+class HostTensors(_Around):
+    """An executable on views of other arrays; what it writes, it writes into their memory.
+
+    Inputs may be NumPy's arrays as well: numbers, random words, state that is kept on the host.
+    """
+
+    def __init__(self, executable: Executable, arrays: RawArrays, on_host: Collection[int]):
+        _refuse_own_operations(executable.schedule, arrays.device)
+        super().__init__(executable)
+        self._arrays, self._on_host = arrays, frozenset(on_host)
+        self._written = signature_of(self.schedule).written
+        self._fresh = executable.fresh
+        self._owned = _OwnedMemory(arrays)
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """How it runs, by titles."""
+        yield from super().facts()
         yield "arrays", f"the memory of tensors on {self._arrays.device!r}"
 
     def run(
@@ -74,7 +112,7 @@ class HostTensors:
         free = None if room is None else of.take_room(room, self._fresh)
         if ending is None:
             return of.outputs(self._executable.run(views, free))
-        return self._executable.run(views, free, _ViewsEnding(of, ending))
+        return self._executable.run(views, free, _OutputsEnding(of, ending))
 
     def _prepare_writes(
         self, arrays: Sequence[Raw], views: list[np.ndarray], of: "_CallViews"
@@ -83,11 +121,10 @@ class HostTensors:
         kind = self._arrays.kind
         written = [i for i in self._written if isinstance(arrays[i], kind)]
         for i in written:
-            why = self._arrays.obstacle(arrays[i])
+            why = self._arrays.obstacle(arrays[i], True)
             if why and views[i].flags.c_contiguous:  # else native code sees it by itself
                 views[i] = views[i].copy()
-                noted = self.copies.setdefault(i, Copies(why))
-                noted.count, noted.reason = noted.count + 1, why
+                note_copy(self.copies, i, why)
         self._arrays.note_write([arrays[i] for i in written if id(views[i]) in of.known])
 
 
@@ -169,17 +206,17 @@ class _CallViews:
         return [self._output(k, array) for k, array in enumerate(made)]
 
     def _output(self, position: int, array: np.ndarray) -> Raw:
-        found = self.known.get(id(array))
-        if found is not None:
-            return found[1]
-        return array if position in self.on_host else self.owned.result(array)
+        if id(array) not in self.known:  # a call may end twice, with the same outputs
+            made = array if position in self.on_host else self.owned.result(array)
+            self.known[id(array)] = array, made
+        return self.known[id(array)][1]
 
 
 @record(frozen=False, slots=True)
-class _ViewsEnding:
-    """The end of a call on views."""
+class _OutputsEnding:
+    """The end of a call whose outputs are brought where they are wanted."""
 
-    of: _CallViews
+    of: "_CallViews | HostOutputs"
     ending: Ending
 
     def finish(self, made: list[np.ndarray]) -> Any:

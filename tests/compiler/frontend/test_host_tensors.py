@@ -202,6 +202,41 @@ def test_a_shared_parameter_is_copied_before_it_is_written():
     np.testing.assert_array_equal(raw.numpy(), X)
 
 
+def test_a_negative_that_pytorch_has_not_computed_is_written_back():
+    raw = tensor()
+    w = wf.asarray(torch._neg_view(raw))  # the imaginary part of a conjugate is one
+    step = wf.compile(lambda x: w.copy_(w + x))
+    for k in range(1, 3):
+        step(wf.asarray(torch.ones(4, 3)))
+        np.testing.assert_allclose(raw.numpy(), X - k, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_constant_of_numpys_is_written_into_an_argument(dtype):
+    def f(x):
+        x.copy_(wf.ones((4, 3), dtype=x.dtype))
+
+    x = wf.asarray(tensor(X, dtype))
+    raw = x._data
+    wf.compile(f)(x)
+    assert x._data is raw and torch.equal(raw, torch.ones(4, 3, dtype=dtype))
+
+
+class Subclass(torch.Tensor):
+    """A tensor of somebody else's."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("kind", [torch.Tensor, Subclass])
+def test_what_python_reads_of_a_tensor_of_pytorch_is_compared(kind, dtype):
+    found = torch.ones(3, dtype=dtype).as_subclass(kind)
+    compiled = wf.compile(lambda x: x + found[0].real.item())
+    for value in (1.0, 2.0, 2.0):
+        found.fill_(value)
+        np.testing.assert_array_equal(compiled(wf.tensor(X)).numpy(), X + np.float32(value))
+    assert len(compiled.recompilations) == 1
+
+
 def test_another_device_under_the_same_name():
     holder = {"w": wf.asarray(tensor())}
     compiled = wf.compile(lambda: holder["w"] * 2)
@@ -289,6 +324,16 @@ def test_gradients_take_the_memory_of_old_ones():
     for _ in range(3):
         step(x)
         assert gradient_address(w) == first
+
+
+def test_a_gradient_that_was_given_other_memory():
+    w, step = training()
+    x = wf.asarray(torch.ones(4, 3))
+    step(x)
+    want = w.grad.numpy().copy()
+    torch_of(w.grad).set_(torch.zeros(4, 3))
+    step(x)
+    np.testing.assert_array_equal(w.grad.numpy(), want)
 
 
 HOLDERS = {

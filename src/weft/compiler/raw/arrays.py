@@ -90,8 +90,11 @@ class RawArrays(Protocol):
         """Whether an array of this kind is on this device."""
         ...
 
-    def obstacle(self, raw: Raw, /) -> str:
-        """Why a kernel cannot use an array of the right shape and dtype in place; "" if it can."""
+    def obstacle(self, raw: Raw, writes: bool, /) -> str:
+        """Why a kernel cannot use an array of the right shape and dtype in place; "" if it can.
+
+        writes  whether it writes into the array
+        """
         ...
 
     # NumPy's arrays of the same memory, where `host_runtime` is true

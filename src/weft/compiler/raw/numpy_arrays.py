@@ -48,14 +48,14 @@ class NumPyArrays:
     def is_here(self, raw: Any) -> bool:
         return True
 
-    def obstacle(self, raw: np.ndarray) -> str:
+    def obstacle(self, raw: np.ndarray, writes: bool) -> str:
         if type(raw) is not np.ndarray:
             return f"it is a {type(raw).__name__}"
         if not raw.flags.c_contiguous:
             return "it is not laid out row by row"
         if not raw.flags.aligned:
             return "it is misaligned"
-        return "" if raw.flags.writeable else "its memory is read-only"
+        return "its memory is read-only" if writes and not raw.flags.writeable else ""
 
     def view(self, raw: np.ndarray) -> np.ndarray:
         return raw

@@ -66,7 +66,7 @@ class TorchArrays:
     def is_here(self, raw: torch.Tensor) -> bool:
         return raw.device == self.where
 
-    def obstacle(self, raw: torch.Tensor) -> str:
+    def obstacle(self, raw: torch.Tensor, writes: bool) -> str:
         if not self.is_here(raw):
             return f"it is on {raw.device}"
         if raw.is_neg() or raw.is_conj():
@@ -75,7 +75,7 @@ class TorchArrays:
             return "it is not laid out row by row"
         if raw.data_ptr() % raw.element_size():
             return "it is misaligned"
-        return "its memory is shared (read-only)" if torch_.is_frozen(raw) else ""
+        return "its memory is read-only" if writes and torch_.is_frozen(raw) else ""
 
     def view(self, raw: torch.Tensor) -> np.ndarray:
         if raw.requires_grad:
