@@ -21,25 +21,26 @@ OPTIMIZERS = {
 OVERFLOWS = (0, 3, 4, 8)
 
 
-def _model(dtype="float32"):
+def _model(dtype="float32", device="cpu"):
     wf.random.seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)).to(dtype=dtype)
+    layers = nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4)
+    return nn.Sequential(*layers).to(dtype=dtype, device=device)
 
 
-def _batches(count=12, overflows=OVERFLOWS, dtype="float32"):
+def _batches(count=12, overflows=OVERFLOWS, dtype="float32", device="cpu"):
     rng = np.random.default_rng(1)
     for k in range(count):
         x, y = rng.standard_normal((12, 8)).astype(dtype), rng.integers(0, 4, 12)
         if k in overflows:
             x[3, 2] = np.inf
-        yield wf.tensor(x), wf.tensor(y)
+        yield wf.tensor(x, device=device), wf.tensor(y, device=device)
 
 
 class Run:
     """A model in training by a step of `parts`, which a test gives."""
 
-    def __init__(self, which="Adam", dtype="float32", wrap=None, **options):
-        self.model = _model(dtype)
+    def __init__(self, which="Adam", dtype="float32", wrap=None, device="cpu", **options):
+        self.model = _model(dtype, device)
         name, settings = OPTIMIZERS[which]
         self.optimizer = getattr(wf.optim, name)(self.model.parameters(), **settings)
         if wrap is not None:
@@ -80,15 +81,18 @@ def _same(one: Run, other: Run, rtol=2e-5) -> None:
     for key, own in mine.items():
         assert own["step"] == others[key]["step"]
         for name, value in own.items():
-            if getattr(value, "dtype", None) != np.uint8:
-                np.testing.assert_allclose(others[key][name], value, rtol=1e-3, atol=1e-5)
+            want, have = (wf.asarray(x).numpy() for x in (value, others[key][name]))
+            if want.dtype != np.uint8:
+                np.testing.assert_allclose(have, want, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("device", ["cpu", "torch"])
 @pytest.mark.parametrize("which", OPTIMIZERS)
-def test_a_compiled_step_is_that_of_eager_mode(which):
-    eager, compiled = Run(which), Run(which)
+def test_a_compiled_step_is_that_of_eager_mode(which, device):
+    eager, compiled = Run(which, device=device), Run(which, device=device)
     step = wf.compile(compiled.plain)
-    _same(eager.go(eager.plain, _batches()), compiled.go(step, _batches()))
+    given = [list(_batches(device=device)) for _ in range(2)]
+    _same(eager.go(eager.plain, given[0]), compiled.go(step, given[1]))
     assert [s for _, s, _ in eager.seen] == [k in OVERFLOWS for k in range(12)]
     assert len({s for s, _, _ in eager.seen}) > 2  # it shrank, and it grew
     assert len(step.recompilations) <= 1  # where the first step is another one

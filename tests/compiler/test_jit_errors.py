@@ -290,13 +290,6 @@ def test_anomaly_detection_looks_at_values():
         f(wf.tensor(X))
 
 
-def test_other_devices():
-    pytest.importorskip("torch")
-    x = wf.tensor(X).to("torch")
-    with pytest.raises(errors.DeviceError, match=r"compiled functions run on 'cpu'"):
-        wf.compile(lambda x: x + 1)(x)
-
-
 def test_ordinary_mistakes_are_told_as_ever():
     with pytest.raises(errors.ShapeError, match=r"matmul.*test_jit_errors\.py"):
         wf.compile(lambda x: x @ wf.zeros((4, 4), dtype="float64"))(wf.tensor(X))

@@ -25,23 +25,26 @@ OPTIMIZERS = {
 }
 
 
-def model(dtype="float64"):
+DEVICES = ["cpu", "torch"]
+
+
+def model(dtype="float64", device="cpu"):
     """Without biases before the batch norm: their gradients are rounding errors of zero."""
     wf.random.seed(0)
     layers = nn.Linear(8, 16, bias=False), nn.BatchNorm1d(16), nn.Tanh(), nn.Dropout(0.3)
-    return nn.Sequential(*layers, nn.Linear(16, 4, bias=False)).to(dtype=dtype)
+    return nn.Sequential(*layers, nn.Linear(16, 4, bias=False)).to(dtype=dtype, device=device)
 
 
-def batches(count, dtype="float64"):
+def batches(count, dtype="float64", device="cpu"):
     rng = np.random.default_rng(1)
     for _ in range(count):
         x, y = rng.standard_normal((12, 8)).astype(dtype), rng.integers(0, 4, 12)
-        yield wf.tensor(x), wf.tensor(y)
+        yield wf.tensor(x, device=device), wf.tensor(y, device=device)
 
 
-def training(which, zero="first", compiled=True, schedule=False):
+def training(which, zero="first", compiled=True, schedule=False, device="cpu"):
     """A model after some steps, its optimizer, the losses and the step."""
-    m = model()
+    m = model(device=device)
     name, options = OPTIMIZERS[which]
     matrices = [p for p in m.parameters() if p.ndim == 2]
     optimizer = getattr(wf.optim, name)(matrices if name == "Muon" else m.parameters(), **options)
@@ -59,7 +62,7 @@ def training(which, zero="first", compiled=True, schedule=False):
     run = wf.compile(step) if compiled else step
     wf.random.seed(7)
     losses = []
-    for k, (x, y) in enumerate(batches(STEPS)):
+    for k, (x, y) in enumerate(batches(STEPS, device=device)):
         if schedule:
             optimizer.set_lr(0.1 / (k + 1))
         losses.append(run(x, y).item())
@@ -80,20 +83,37 @@ def same_state(one, other):
     assert s.state.keys() == t.state.keys()
     for key, own in s.state.items():
         for name, value in own.items():
-            np.testing.assert_allclose(t.state[key][name], value, rtol=1e-6, atol=1e-10)
+            want, have = (wf.asarray(x).numpy() for x in (value, t.state[key][name]))
+            np.testing.assert_allclose(have, want, rtol=1e-6, atol=1e-10)
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("which", OPTIMIZERS)
-def test_a_step_equals_eager(which):
-    compiled = training(which)
-    same_state(training(which, compiled=False), compiled)
+def test_a_step_equals_eager(which, device):
+    compiled = training(which, device=device)
+    same_state(training(which, compiled=False, device=device), compiled)
     assert len(compiled[3].recompilations) <= 1  # where the first step is another one
 
 
+@pytest.mark.parametrize("which", ["SGD", "AdamW", "Muon"])
+def test_a_step_has_the_same_bits_on_memory_of_pytorch(which):
+    """Draws, statistics, gradients and moments, too."""
+    (m, s, losses, _), (n, t, others, _) = (training(which, device=d) for d in DEVICES)
+    assert losses == others
+    for name, x in m.state_dict().items():
+        assert x.numpy().tobytes() == n.state_dict()[name].numpy().tobytes(), name
+    for p, q in zip(m.parameters(), n.parameters(), strict=True):
+        assert q.grad.device == "torch" and p.grad.numpy().tobytes() == q.grad.numpy().tobytes()
+    for key, own in s.state.items():
+        for name, value in own.items():
+            assert np.all(np.asarray(value) == np.asarray(t.state[key][name])), name
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("zero", ["first", "last", "never"])
-def test_gradients_are_kept_forgotten_and_added_up(zero):
-    compiled = training("AdamW", zero)
-    same_state(training("AdamW", zero, compiled=False), compiled)
+def test_gradients_are_kept_forgotten_and_added_up(zero, device):
+    compiled = training("AdamW", zero, device=device)
+    same_state(training("AdamW", zero, compiled=False, device=device), compiled)
     why = "whether parameters have a .grad: was False, is True"
     assert compiled[3].recompilations == ([why] if zero == "never" else [])
 
@@ -104,11 +124,12 @@ def test_a_schedule_does_not_recompile():
     assert compiled[3].recompilations == []
 
 
-def test_the_memory_of_parameters_and_moments_is_used_again():
-    m, optimizer, _, step = training("AdamW")
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_memory_of_parameters_and_moments_is_used_again(device):
+    m, optimizer, _, step = training("AdamW", device=device)
     before = [p._data for p in m.parameters()]
     moments = [own["exp_sum"] for own in optimizer.state.values()]
-    step(*next(batches(1)))
+    step(*next(batches(1, device=device)))
     assert all(p._data is raw for p, raw in zip(m.parameters(), before, strict=True))
     assert all(o["exp_sum"] is r for o, r in zip(optimizer.state.values(), moments, strict=True))
 
@@ -407,23 +428,25 @@ def test_a_gradient_map_is_returned():
         p.grad = None
 
 
-def test_autocast_is_compiled_in():
-    w = wf.Parameter(np.ones((4, 4), np.float32))
+@pytest.mark.parametrize("device", DEVICES)
+def test_autocast_is_compiled_in(device):
+    w = wf.Parameter(wf.ones((4, 4), dtype="float32", device=device))
 
     def f(x):
         with wf.amp.autocast("bfloat16"):
             return (x @ w).sum()
 
-    x = wf.tensor(np.full((2, 4), 0.1, np.float32))
+    x = wf.tensor(np.full((2, 4), 0.1, np.float32), device=device)
     compiled = wf.compile(f)
     assert compiled(x).item() == pytest.approx(f(x).item(), rel=2 * 2**-8)
     assert "matmul" in [e.op.name for e in compiled.graph.equations]
     assert wf.bfloat16 in {a.dtype for a in compiled.graph.avals}
 
 
-def test_clipping_and_averages_in_a_step():
+@pytest.mark.parametrize("device", DEVICES)
+def test_clipping_and_averages_in_a_step(device):
     def run(compiled, how):
-        p = wf.Parameter(np.linspace(-2.0, 3.0, 6).reshape(2, 3))
+        p = wf.Parameter(wf.tensor(np.linspace(-2.0, 3.0, 6).reshape(2, 3), device=device))
         optimizer = wf.optim.SGD([p], lr=0.1)
         ema = wf.optim.EMA([p], decay=0.5)
         norms = []
@@ -439,7 +462,8 @@ def test_clipping_and_averages_in_a_step():
 
         f = wf.compile(step) if compiled else step
         for k in range(6):
-            norms.append(float(f(wf.tensor(np.full((2, 3), 1.5 - k / 4)))[1] or 0.0))
+            x = wf.tensor(np.full((2, 3), 1.5 - k / 4), device=device)
+            norms.append(float(f(x)[1] or 0.0))
         return p.detach().numpy(), ema.average_of(p).numpy(), norms, ema.updates
 
     clippings = (

@@ -80,7 +80,7 @@ def asarray(
     if hasattr(type(obj), "__weft_tensor__"):  # a stand-in for a tensor
         return _from_tensor(obj.__weft_tensor__(), dtype, device, copy)
     if hasattr(type(obj), "__weft_number__"):  # a host scalar, not known yet
-        return _from_tensor(obj.__weft_number__(dtype), dtype, device, False)
+        return _from_tensor(obj.__weft_number__(dtype), dtype, device, None)
     raw = foreign.raw_of(obj, dtype)
     if raw is None:
         return _stack_nested(obj, dtype or foreign.common_dtype(obj), device)

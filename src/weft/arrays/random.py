@@ -46,6 +46,7 @@ from ..core.value import TENSORS, as_seen_by_trace, wrap
 from ..ops import draws
 from ..ops.logic import less
 from ..ops.order import argsort
+from ..ops.transfer import move
 from .arguments import as_tensor
 
 if TYPE_CHECKING:
@@ -414,9 +415,10 @@ def _draw(kind: str, at: variates.VariatesTarget, draw, shape, *how):
     """Raw variates; while tracing, a row that draws at each call."""
     if draw.__class__ is ReservedBlocks:
         return getattr(variates, kind)(at, draw, shape, *how)
+    state = move(draw.state, at.device)
     if kind == "below" and how[0].__class__ is not int:
-        return draws.draw_below_each(draw.state, how[0], shape)
-    return getattr(draws, f"draw_{kind}")(draw.state, shape, *how)
+        return draws.draw_below_each(state, how[0], shape)
+    return getattr(draws, f"draw_{kind}")(state, shape, *how)
 
 
 def _batches() -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """The calling convention of executables on every target: the bound arrays, and the errors.
 
 Each call binds the inputs' arrays, and arrays for the outputs that have memory of their own. Inputs
-must be C-contiguous; others are copied, and the copies are counted.
+must be C-contiguous; others are copied, and the copies are counted. Arrays are NumPy's, or those of
+another library (`raw/arrays.py`).
 """
 
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from ..core.origin import line_of
 from ..core.record import record
 from ..graph.guard import index_message
 from .ir.schedule import GuardStep, LibraryStep, Schedule
+from .raw.arrays import RawArrays
+from .raw.numpy_arrays import NUMPY
 
 
 @record
@@ -58,11 +61,18 @@ class Copies:
     count: int = 0
 
 
+def note_copy(copies: dict[int, Copies], i: int, reason: str) -> None:
+    """Count a copy of an input."""
+    found = copies.setdefault(i, Copies(reason))
+    found.count, found.reason = found.count + 1, reason
+
+
 class Calling:
     """The part of an executable that is the same on every target: signature and arguments."""
 
-    def __init__(self, schedule: Schedule):
+    def __init__(self, schedule: Schedule, arrays: RawArrays = NUMPY):
         self.schedule = schedule
+        self.arrays = arrays
         self.signature: Signature = signature_of(schedule)
         self.copies: dict[int, Copies] = {}
 
@@ -112,50 +122,40 @@ class Calling:
                 f"compiled program: {given} inputs, expected {self.signature.inputs}"
             )
 
-    def adapt(self, values: list[np.ndarray], i: int) -> None:
+    def adapt(self, values: list[Any], i: int) -> None:
         """Copy an input with another layout; raise for another shape or dtype."""
-        b, value = self.schedule.buffers[self.signature.buffers[i]], values[i]
-        if not isinstance(value, np.ndarray):
+        b, value, arrays = self.schedule.buffers[self.signature.buffers[i]], values[i], self.arrays
+        if not isinstance(value, arrays.kind):
             raise errors.DTypeError(
                 f"compiled program: input {i} is a {type(value).__name__}, expected an array"
             )
-        if value.dtype != b.dtype:
+        if arrays.dtype_of(value) != b.dtype:
             raise errors.DTypeError(
                 f"compiled program: input {i} is {value.dtype}, expected {b.dtype}"
             )
         if value.shape != b.shape:
             raise errors.ShapeError(
-                f"compiled program: input {i} has shape {value.shape}, expected {b.shape}"
+                f"compiled program: input {i} has shape {tuple(value.shape)}, expected {b.shape}"
             )
-        values[i] = self._copy(i, value, _reason(value))
+        reason = arrays.obstacle(value, i in self.signature.written) or "its dtype is a copy"
+        values[i] = self._copy(i, value, reason)
 
-    def separate(self, values: list[np.ndarray], i: int) -> None:
+    def separate(self, values: list[Any], i: int) -> None:
         """Copy an input that shares memory with a written one; raise if both are written."""
         if i in self.signature.written:
-            others = [j for j in self.signature.written if np.shares_memory(values[i], values[j])]
+            shared = self.arrays.shares_memory
+            others = [j for j in self.signature.written if shared(values[i], values[j])]
             raise errors.ArgumentError(
                 f"compiled program: inputs {others} are written and share memory; copy one of them"
             )
         values[i] = self._copy(i, values[i], "it shares memory with an input that is written")
 
-    def _copy(self, i: int, value: np.ndarray, reason: str) -> np.ndarray:
+    def _copy(self, i: int, value: Any, reason: str) -> Any:
         b = self.schedule.buffers[self.signature.buffers[i]]
-        copy = np.empty(b.shape, b.dtype)
-        np.copyto(copy, value)
-        copies = self.copies.setdefault(i, Copies(reason))
-        copies.count, copies.reason = copies.count + 1, reason
+        copy = self.arrays.empty(b.shape, b.dtype)
+        self.arrays.overwrite(copy, value)
+        note_copy(self.copies, i, reason)
         return copy
-
-
-def _reason(value: np.ndarray) -> str:
-    """Why an array of the right shape and dtype cannot be bound."""
-    if type(value) is not np.ndarray:
-        return f"it is a {type(value).__name__}"
-    if not value.flags.c_contiguous:
-        return "it is not laid out row by row"
-    if not value.flags.aligned:
-        return "it is misaligned"
-    return "its memory is read-only" if not value.flags.writeable else "its dtype is a copy"
 
 
 # -- steps that are the same on every target --------------------------------------------------
@@ -169,12 +169,17 @@ def strided(base: np.ndarray, offset: int, shape: Shape, strides: Shape) -> np.n
     return np.lib.stride_tricks.as_strided(start, shape, steps)
 
 
-def library_results(step: LibraryStep, operands: list[Any]) -> tuple[Any, ...]:
-    """The results of the backend's kernel; errors name the operation and the user's line."""
+def library_results(
+    step: LibraryStep, operands: list[Any], kind: type = np.ndarray
+) -> tuple[Any, ...]:
+    """The results of the backend's kernel; errors name the operation and the user's line.
+
+    kind  the class of the arrays
+    """
     op, operands = step.op, list(beside_bfloat16(step.op, operands))
-    kernel = KERNELS[op][np.ndarray]
+    kernel = KERNELS[op][kind]
     try:
-        with BACKENDS[np.ndarray].quiet():
+        with BACKENDS[kind].quiet():
             z = op.call(kernel, operands, step.static)
     except Exception as e:
         if op.foreign:

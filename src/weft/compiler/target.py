@@ -33,6 +33,8 @@ class Executable(Protocol):
     fresh        the shapes and dtypes of the outputs with new memory at each call
     fresh_bytes  their bytes
     copies       by input, how often and why it was copied
+    run          of (inputs' arrays, room, ending): the outputs, or what the ending makes of them.
+                 `room` are arrays like `fresh` for the outputs, or None for all or some of them
     from_disk    whether its code came from the disk cache
     """
 

@@ -1,6 +1,7 @@
 """Staged: the box of abstract tracing; its operations append equations and compute nothing."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -9,7 +10,7 @@ from .. import errors
 from ..core.aval import Aval
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXES, NUMBERS, Box, Level
-from ..core.dtypes import check_holds, is_inexact, promote_all
+from ..core.dtypes import canonical, check_holds, is_inexact, promote_all
 from ..core.explain import unknown_shape
 from ..core.op import TABLE, Op
 from ..core.origin import here, origin
@@ -177,8 +178,7 @@ class Staged(Box):
             raise leak_error(next(x for x in operands if x.__class__ is cls and x.level == level))
         if op.stage is not None:
             return op.stage(operands, static)
-        if op.promote != ():
-            operands = _promote(op, level, operands)
+        operands, static = _promote(op, level, operands), _plain_static(static)
         inputs: list[Any] = []
         avals: list[Any] = []
         for x in operands:
@@ -196,7 +196,7 @@ class Staged(Box):
         zs = (z,) if op.outputs == 1 else tuple(z)
         _refuse_unknown(op, zs)
         _refuse_large(op, inputs, zs)
-        outputs = staging.emit(op, tuple(inputs), static, zs)
+        outputs = staging.emit(op, tuple(inputs), static, _beside_devices(op, avals, zs))
         made = tuple([cls(level, staging, i) for i in outputs])
         if staging.replayed and op is not UNRECORDED and not current.get().grad:
             made = tuple([y.unrecord() if is_inexact(y.dtype) else y for y in made])
@@ -291,11 +291,34 @@ def _refuse_large(op: Op, inputs: Sequence[Any], avals: Sequence[Aval]) -> None:
             check_holds(op.name, avals[0].dtype, i.value)
 
 
+# Types of PyTorch that rules may take from the raw arrays of constants, as parameters.
+_PLAIN: dict[str, Any] = {"dtype": canonical, "Size": tuple}
+
+
+def _plain_static(static: Static) -> Static:
+    """Parameters with Weft's dtypes and Python's tuples."""
+    if not any([type(s).__module__ == "torch" for s in static]):
+        return static
+    return tuple(
+        [_PLAIN[type(s).__name__](s) if type(s).__module__ == "torch" else s for s in static]
+    )
+
+
+def _beside_devices(op: Op, avals: Sequence[Aval | None], zs: tuple[Aval, ...]) -> tuple[Aval, ...]:
+    """Results on the device of the operands; NumPy's numbers may be beside tensors elsewhere."""
+    for a in () if op.name == "transfer" else avals:
+        if a is not None and a.device != "cpu" and a.device is not None:
+            return tuple([z if z.device == a.device else replace(z, device=a.device) for z in zs])
+    return zs
+
+
 def _promote(op: Op, level: float, operands: list[Raw]) -> list[Raw]:
     """The operands cast to a common dtype.
 
     Derivative rules mix dtypes, which NumPy promotes implicitly; a graph needs explicit casts.
     """
+    if op.promote == ():
+        return operands
     picked = range(len(operands)) if op.promote is None else op.promote
     arrays = [
         i for i in picked if operands[i] is not None and type(operands[i]) not in PYTHON_SCALARS

@@ -15,7 +15,7 @@ from ..compiler.frontend.trace import trace
 from ..compiler.frontend.variant import Variant
 from ..compiler.ir.schedule import LibraryStep, Schedule
 from ..compiler.memory import MemoryPlan, lifetimes
-from ..compiler.pipeline import current_target, lower
+from ..compiler.pipeline import lower
 from ..core.backends import BACKENDS
 from ..core.node import Leaf
 from ..core.origin import Origin, line_of
@@ -192,7 +192,7 @@ def _compiled(program: Variant, taken: CallArguments, constants: int) -> MemoryE
 
     constants  bytes that the trace has made
     """
-    schedule, placed = lower(program.graph, program.donated, current_target(), program.checkpoint)
+    schedule, placed = lower(program.graph, program.donated, program.target, program.checkpoint)
     tensors = _tensors(program, taken)
     given = [t for t in tensors if _is_parameter(t)]
     parameters, inputs = _nbytes(given), _nbytes([t for t in tensors if not _is_parameter(t)])

@@ -45,7 +45,8 @@ def total(out):
     """One number of everything that is in floating point."""
     leaves = [x for x in optree.tree_leaves(out) if isinstance(x, wf.Tensor)]
     able = [x for x in leaves if x.dtype.kind in "fV" and x.size]
-    return sum([x.to("float64").sum() * (1 + k / 8) for k, x in enumerate(able)], wf.tensor(0.0))
+    zero = wf.tensor(0.0, device=leaves[0].device if leaves else "cpu")
+    return sum([x.to("float64").sum() * (1 + k / 8) for k, x in enumerate(able)], zero)
 
 
 def shaped(mode: str, f, world: World, jit):
@@ -151,12 +152,13 @@ def plain(f):
     return f
 
 
-def check(text: Text, mode: str, noises: int = 3) -> str:
+def check(text: Text, mode: str, noises: int = 3, device: str = "cpu") -> str:
     """Compare compiled with eager: 'same', or 'refused' by eager or as is documented."""
-    want = outcome(text, mode, plain)
-    got = outcome(text, mode, wf.compile)
+    want = outcome(text, mode, plain, device=device)
+    got = outcome(text, mode, wf.compile, device=device)
     if want.error is not None:
-        return _both_refuse(want, got)
+        elsewhere = device != "cpu" and outcome(text, mode, plain).error is None
+        return "refused by the device's kernels" if elsewhere else _both_refuse(want, got)
     if got.error is not None and any(told in str(got.error) for told in DOCUMENTED):
         return "refused by the compiler"
     if got.error is not None:
@@ -169,10 +171,11 @@ def check(text: Text, mode: str, noises: int = 3) -> str:
                 continue
             _kinds_agree(a, b, call, k)
             if not noisy:
-                noisy = [outcome(text, mode, plain, noise=1, noises=n) for n in range(noises)]
+                noise = {"noise": 1, "device": device}
+                noisy = [outcome(text, mode, plain, noises=n, **noise) for n in range(noises)]
             others = [r.leaves[call][k] for r in noisy if r.error is None]
             if not _close(a, b, others) and noises < 24:
-                return check(text, mode, 24)
+                return check(text, mode, 24, device)
             if not _close(a, b, others):
                 raise Mismatch(f"call {call}, leaf {k}: eager\n{a}\ncompiled\n{b}\n{others[:1]}")
     return "same"
@@ -216,40 +219,40 @@ def _close(a: np.ndarray, b: np.ndarray, noisy: list[np.ndarray]) -> bool:
     return bool(np.all(near | alike | unsettled))
 
 
-def shrunk(text: Text, mode: str) -> Text:
+def shrunk(text: Text, mode: str, device: str = "cpu") -> Text:
     """The program with everything taken away that its failure does not need."""
-    text = _shorter(text, mode)
+    text = _shorter(text, mode, device)
     for name in dict.fromkeys(text.results):
-        if _fails(text.returning((name,)), mode):
-            return _shorter(text.returning((name,)), mode)
+        if _fails(text.returning((name,)), mode, device):
+            return _shorter(text.returning((name,)), mode, device)
     return text
 
 
-def _shorter(text: Text, mode: str) -> Text:
+def _shorter(text: Text, mode: str, device: str) -> Text:
     for k in reversed(range(len(text.statements))):
-        if _fails(text.without(k), mode):
+        if _fails(text.without(k), mode, device):
             text = text.without(k)
     return text
 
 
-def _fails(text: Text, mode: str) -> bool:
+def _fails(text: Text, mode: str, device: str) -> bool:
     try:
-        check(text, mode)
+        check(text, mode, device=device)
     except Mismatch:
         return True
     return False
 
 
-def examined(seed: int) -> str:
+def examined(seed: int, device: str = "cpu") -> str:
     """Check the program of a seed; a failure is told with the shortest program that fails."""
     text = written(seed)
     mode = mode_of(text)
     try:
-        return check(text, mode)
+        return check(text, mode, device=device)
     except Mismatch:
-        small = shrunk(text, mode)
+        small = shrunk(text, mode, device)
         try:
-            check(small, mode)
+            check(small, mode, device=device)
         except Mismatch as e:
             told = f"seed {seed}, mode {mode!r}, given {small.given}\n{small.source()}\n{e}"
             raise Mismatch(told) from e

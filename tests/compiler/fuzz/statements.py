@@ -125,7 +125,7 @@ SHAPED = many(
     wf.moveaxis({0}, 0, -1).clone()
     {0}[None, ..., 0]
     {0}[..., ::-1]
-    wf.take({0}, wf.tensor([0, 0, -1]), axis={axis})
+    wf.take({0}, wf.tensor([0, 0, -1], device=D), axis={axis})
     {0}[I0 % {0}.shape[0]]
     """,
     ranked,
@@ -145,14 +145,14 @@ SOLID = many(
     {0}.mean((0, -1)) if {0}.ndim > 1 else {0}.mean()
     {0}.prod({axis})
     wf.var({0}, axis={axis})
-    wf.std({0} + wf.arange({last}), axis=-1)
+    wf.std({0} + wf.arange({last}, device=D), axis=-1)
     wf.sort({0}, axis={axis})
     wf.logcumsumexp({0}, {axis})
     wf.norm({0}, axis={axis})
     F.layer_norm({0}, {0}.shape[-1:])
     F.rms_norm({0}, {0}.shape[-1:])
     F.normalize({0}, dim=-1)
-    {0} @ wf.ones(({last}, 2), dtype={0}.dtype)
+    {0} @ wf.ones(({last}, 2), dtype={0}.dtype, device=D)
     {0}.at[0].add({0}[-1] * 2)
     {0}.at[..., 0].set({c})
     wf.pad({0}, [(1, 2)] * {0}.ndim)
@@ -171,22 +171,22 @@ SOLID = many(
     wf.jvp(lambda t: t * t.sum(), ({0},), ({0},))[1]
     wf.einsum('...i,...i->...', {0}, {0})
     wf.median({0})
-    wf.interp({0}, wf.tensor([-1.0, 0.0, 1.0]), wf.tensor([0.0, 2.0, 1.0]))
+    wf.interp({0}, wf.tensor([-1.0, 0.0, 1.0], device=D), wf.tensor([0.0, 2.0, 1.0], device=D))
     """,
     solid,
 )
 LOOPS = many(
     """
-    wf.while_loop(lambda c: c[1] < 4, lambda c: (N(c[0]) / 2, c[1] + 1), ({0}, wf.tensor(0)), 6)[0]
+    wf.while_loop(lambda c: c[1] < 4, lambda c: (N(c[0]) / 2, c[1] + 1), ({0}, ZERO), 6)[0]
     wf.while_loop(lambda c: wf.abs(c).sum() > 1.0, lambda c: N(wf.sin(c) * 0.5), {0}, 40)
     wf.scan(lambda c, r: (wf.cond(r.sum() > 0, lambda: N(c * r), lambda: c - r), c), {0}[0], {0})[1]
     wf.scan(lambda c, r: (wf.scan(lambda d, q: (N(d * q), d), c, {0})[0] / 9, r), {0}[0], {0})[0]
     wf.cond({0}.sum() > 0, lambda: wf.scan(lambda c, r: (N(c * r), c), {0}[0], {0})[1], lambda: {0})
     wf.scan(lambda c, r: ((N(c[0] + c[1] * r), c[1] * 0.5), c[0]), ({0}[0], {0}[-1]), {0})[1]
-    wf.scan(lambda c, r: (N(c + wf.randn(r.shape, dtype=r.dtype) * r), c), {0}[0], {0})[0]
+    wf.scan(lambda c, r: (N(c + wf.randn(r.shape, dtype=r.dtype, device=D) * r), c), {0}[0], {0})[0]
     wf.scan(lambda c, r: (N(wf.tanh(c * r + B0.sum())), c), {0}[0], {0}, segments=2)[1]
     wf.checkpoint(lambda t: wf.scan(lambda c, r: (N(wf.tanh(c + r)), c), t[0], t)[1], {0})
-    wf.scan(lambda c, k: (c + {0}[k % {0}.shape[0]], k * 2), {0}[0], wf.arange(4))[0]
+    wf.scan(lambda c, k: (c + {0}[k % {0}.shape[0]], k * 2), {0}[0], wf.arange(4, device=D))[0]
     wf.scan(lambda c, _: (N(wf.softmax(c, -1)) + {0}, None), {0}, length=3)[0]
     wf.vmap(lambda r: wf.scan(lambda c, e: (N(c * e) + 1, c), r.sum(), r)[1])({0})
     wf.grad(lambda t: wf.scan(lambda c, r: (N(c * wf.sin(r)), c), t[0], t)[0].sum())({0})
@@ -205,7 +205,7 @@ MATRICES = many(
     wf.diagonal({0})
     F.linear({0}, {0}[..., :2, :].reshape((-1, {last})))
     F.scaled_dot_product_attention({0}, {0}, {0} * 0.5)
-    wf.linalg.inv({0} @ wf.matrix_transpose({0}) + 2 * wf.eye({0}.shape[-2], dtype={0}.dtype))
+    wf.linalg.inv({0} @ wf.matrix_transpose({0}) + 2 * EYE({0}))
     """,
     matrix,
 )
@@ -288,12 +288,12 @@ TRUTHS = many(
     real,
 )
 DRAWN = [
-    lambda w: (f"{(n := w.new())} = N(wf.randn((3,)) * {w.number()})", n),
-    lambda w: (f"{(n := w.new())} = N(wf.rand((2, 3), dtype='float64'))", n),
-    lambda w: (f"{(n := w.new())} = wf.randint(0, 5, (4,))", n),
-    lambda w: (f"{(n := w.new())} = wf.arange({int(w.rng.integers(1, 6))})", n),
-    lambda w: (f"{(n := w.new())} = wf.ones((3,)) * {w.number()}", n),
-    lambda w: (f"{(n := w.new())} = wf.tensor({[w.number() for _ in range(3)]})", n),
+    lambda w: (f"{(n := w.new())} = N(wf.randn((3,), device=D) * {w.number()})", n),
+    lambda w: (f"{(n := w.new())} = N(wf.rand((2, 3), dtype='float64', device=D))", n),
+    lambda w: (f"{(n := w.new())} = wf.randint(0, 5, (4,), device=D)", n),
+    lambda w: (f"{(n := w.new())} = wf.arange({int(w.rng.integers(1, 6))}, device=D)", n),
+    lambda w: (f"{(n := w.new())} = wf.ones((3,), device=D) * {w.number()}", n),
+    lambda w: (f"{(n := w.new())} = wf.tensor({[w.number() for _ in range(3)]}, device=D)", n),
 ]
 
 

@@ -79,21 +79,46 @@ def laid_out(rng, g: Given) -> np.ndarray:
     return numbers(rng, shape, g.dtype)
 
 
+def _identity(x):
+    """The identity that can be added to x xᵀ."""
+    return wf.eye(x.shape[-2], dtype=x.dtype, device=x.device)
+
+
+def placed(raw: np.ndarray, device: str):
+    """The array on a device, laid out there as it was; PyTorch has no steps backwards."""
+    if device == "cpu":
+        return raw
+    import torch
+
+    forwards = np.asarray(raw if min(raw.strides, default=0) >= 0 else raw.copy())
+    if raw.dtype == wf.bfloat16:
+        return torch.from_numpy(forwards.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(forwards)
+
+
 class World:
     """The arguments and the tensors of one run; every world of a seed is the same.
 
-    noise  how many roundings every value that is made is wrong by, at most
+    noise   how many roundings every value that is made is wrong by, at most
+    device  where all of them are; programs know it as D
     """
 
-    def __init__(self, given: tuple[Given, ...], seed: int, noise: float = 0, noises: int = 0):
-        self.given, self.seed = given, seed
+    def __init__(
+        self,
+        given: tuple[Given, ...],
+        seed: int,
+        noise: float = 0,
+        noises: int = 0,
+        device: str = "cpu",
+    ):
+        self.given, self.seed, self.device = given, seed, device
         self.noise, self.noises = noise, np.random.default_rng(noises)
         rng = np.random.default_rng([seed, 99])
-        self.P0 = wf.Parameter(self._wrong(numbers(rng, (4, 3), "float64")))
-        self.P1 = wf.Parameter(self._wrong(numbers(rng, (3,), "float32")))
-        self.B0 = wf.tensor(self._wrong(numbers(rng, (3,), "float32")))
-        self.B1 = wf.tensor(self._wrong(numbers(rng, (4, 3), "float64")))
-        self.I0 = wf.tensor(rng.integers(0, 3, 5))
+        self.P0 = wf.Parameter(self._tensor(numbers(rng, (4, 3), "float64")))
+        self.P1 = wf.Parameter(self._tensor(numbers(rng, (3,), "float32")))
+        self.B0 = self._tensor(numbers(rng, (3,), "float32"))
+        self.B1 = self._tensor(numbers(rng, (4, 3), "float64"))
+        self.I0 = wf.tensor(rng.integers(0, 3, 5), device=device)
         self.optimizer = wf.optim.AdamW([self.P0, self.P1], lr=0.05)
 
     def tensors(self) -> dict:
@@ -102,18 +127,22 @@ class World:
 
     def scope(self) -> dict:
         """The names around a program."""
-        around = {"wf": wf, "F": wf.nn.functional, "np": np, "N": self.noisy}
+        around = {"wf": wf, "F": wf.nn.functional, "np": np, "N": self.noisy, "D": self.device}
+        around |= {"ZERO": wf.tensor(0, device=self.device), "EYE": _identity}
         return around | self.tensors() | {"optimizer": self.optimizer}
 
     def noisy(self, x):
         """x, in a noisy world with roundings of its own."""
         if not self.noise or x.dtype.kind in "biu":
             return x
-        return x * wf.asarray(self._roundings(x.shape, x.dtype))
+        return x * wf.asarray(self._roundings(x.shape, x.dtype), device=x.device)
 
     def _roundings(self, shape, dtype) -> np.ndarray:
         unit = float(wf.finfo(dtype).eps) * self.noise
         return np.asarray(1 + unit * self.noises.choice([-1, -0.5, 0, 0.5, 1], shape)).astype(dtype)
+
+    def _tensor(self, raw: np.ndarray):
+        return wf.tensor(self._wrong(raw), device=self.device)
 
     def _wrong(self, raw: np.ndarray) -> np.ndarray:
         """Numbers as they are given in a noisy world; where they lie stays the same."""
@@ -138,17 +167,18 @@ class World:
                 made[g.name] = True
             else:
                 raw = self._wrong(laid_out(rng, g))
-                made[g.name] = wf.asarray(raw).requires_grad_() if g.grad else wf.asarray(raw)
+                x = wf.asarray(placed(raw, self.device))
+                made[g.name] = x.requires_grad_() if g.grad else x
         return made
 
     def changes(self, call: int) -> None:
         """What happens to the tensors around between two calls."""
         rng = np.random.default_rng([self.seed, call, 7])
         with wf.no_grad():
-            self.B0.copy_(wf.tensor(self._wrong(numbers(rng, (3,), "float32"))))
-            self.P1.copy_(wf.tensor(self._wrong(numbers(rng, (3,), "float32"))))
+            self.B0.copy_(self._tensor(numbers(rng, (3,), "float32")))
+            self.P1.copy_(self._tensor(numbers(rng, (3,), "float32")))
         self.B1[0] = float(rng.uniform(-1, 1))
         if call == 2:
             self.P0.grad = None
             if self.seed % 5 == 0:  # another tensor under the same name
-                self.B0 = wf.tensor(self._wrong(numbers(rng, (3,), "float32")))
+                self.B0 = self._tensor(numbers(rng, (3,), "float32"))

@@ -61,6 +61,7 @@ class DynamicCompiled(Compiled[P, R]):
         bucket, began = self._dynamic.bucket(sizes.length), perf_counter()
         before = StateBefore(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
+        _refuse_device(self.name, program.arrays.device)
         program.set_checkpoint(self.checkpoint)
         large = (*resize_call(taken, sizes, bucket).key, key[-1])
         reasons: list[str] = []  # why new native code is needed; empty if it is not
@@ -154,3 +155,11 @@ class DynamicCompiled(Compiled[P, R]):
                 f"down for the length {length} of its bucket: {e}; give buckets=(…) of lengths "
                 "that the function can have"
             ) from e
+
+
+def _refuse_device(name: str, device: str) -> None:
+    if device != "cpu":
+        raise errors.DeviceError(
+            f"compile: {name} is called with tensors on {device!r}, and dynamic= pads arrays on "
+            "'cpu' only; compile it without dynamic=, or move the tensors with .to('cpu')"
+        )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import optree
-from numpy import ndarray
 
 from ... import errors
 from ...arrays.foreign import is_torch
@@ -59,19 +58,21 @@ class Quick:
 
     settings  those of the call; they are compared by identity
     floats    the default dtype at that call
+    array     the class of arrays that it accepts
     direct    runs the variant on the arguments' arrays, where it reads nothing else; else None
     """
 
-    __slots__ = ("direct", "floats", "kinds", "program", "settings")
+    __slots__ = ("array", "direct", "floats", "kinds", "program", "settings")
     settings: Settings
     kinds: tuple[Any, ...]  # (shape, dtype) for a tensor, None for a number
     program: "Variant"
     floats: np.dtype
-    direct: Callable[[list[ndarray]], Any] | None
+    array: type
+    direct: Callable[[list[Any]], Any] | None
 
     def __init__(self, settings: Settings, kinds: tuple[Any, ...], program: "Variant"):
         self.settings, self.kinds, self.program = settings, kinds, program
-        self.floats = dtypes.default_float()
+        self.floats, self.array = dtypes.default_float(), program.arrays.kind
         self.direct = None if None in kinds else program.direct()
 
     @classmethod
@@ -82,12 +83,14 @@ class Quick:
         plain = all([k[0] == NUMBER or (k[0] == TENSOR and not k[-1]) for k in taken.kinds])
         if not flat or not plain or static or orders or names != tuple(range(len(names))):
             return None
-        kinds = [None if k[0] == NUMBER else (k[1], k[2]) for k in taken.kinds]
-        return cls(settings, tuple(kinds), program)
+        own = program.arrays.raw_dtype
+        kinds = [None if k[0] == NUMBER else (k[1], own(k[2])) for k in taken.kinds]
+        plain = program.arrays.device == "cpu"
+        return (cls if plain else PlacedQuick)(settings, tuple(kinds), program)
 
-    def raws(self, args: tuple[Any, ...]) -> list[ndarray] | None:
+    def raws(self, args: tuple[Any, ...]) -> list[Any] | None:
         """The arrays of these arguments, if the call matches; else None."""
-        kinds = self.kinds
+        kinds, array = self.kinds, self.array
         if len(args) != len(kinds):
             return None
         raws = []
@@ -95,7 +98,7 @@ class Quick:
             if a.__class__ not in GROUND or a._node is not None:
                 return None
             raw = a._data
-            if raw.__class__ is not ndarray or raw.dtype is not dtype or raw.shape != shape:
+            if raw.__class__ is not array or raw.dtype is not dtype or raw.shape != shape:
                 return None
             raws.append(raw)
         if len(raws) > 1 and len(set(args)) < len(raws):
@@ -106,7 +109,7 @@ class Quick:
         """The call with these arguments, if it matches; else None."""
         if len(args) != len(self.kinds):
             return None
-        tensors, numbers = [], []
+        tensors, numbers, array = [], [], self.array
         for a, kind in zip(args, self.kinds):  # noqa: B905  (as many)
             if kind is None:
                 if a.__class__ is not float:
@@ -116,12 +119,26 @@ class Quick:
                 if a.__class__ not in GROUND or a._node is not None:
                     return None
                 raw = a._data
-                if raw.__class__ is not ndarray or raw.shape != kind[0] or raw.dtype is not kind[1]:
+                if raw.__class__ is not array or raw.shape != kind[0] or raw.dtype is not kind[1]:
                     return None
                 tensors.append(a)
         if len(set(tensors)) < len(tensors):
             return None
         return Call(tensors, numbers)
+
+
+class PlacedQuick(Quick):
+    """The fast path for arrays of a library that has several devices."""
+
+    __slots__ = ()
+
+    def raws(self, args: tuple[Any, ...]) -> list[Any] | None:
+        raws, is_here = super().raws(args), self.program.arrays.is_here
+        return raws if raws is not None and all(map(is_here, raws)) else None
+
+    def call(self, args: tuple[Any, ...]) -> Call | None:
+        call, is_here = super().call(args), self.program.arrays.is_here
+        return call if call is not None and all([is_here(t._data) for t in call.tensors]) else None
 
 
 def is_flat(structure: optree.PyTreeSpec) -> bool:

@@ -14,11 +14,14 @@ from ...core.counter import Generator
 from ...core.dispatch import above
 from ...core.dtypes import default_float, is_inexact, uint64
 from ...core.node import Leaf, Node, Severed
+from ...core.op import Op
 from ...core.record import record
 from ...core.settings import current
+from ...core.types import Static
 from ...core.value import GROUND, TENSORS, aval_of, install_level, wrap
 from ...graph.staged import Staged, Staging, read_again
 from ...ops.draws import state_after
+from ..pipeline import target_for
 from .draws import LoopDraws, Stream, streams_of
 from .guards import FixedAttributes, Guard, LeafState
 from .host_scalars import Host
@@ -120,6 +123,7 @@ class Capture(Staging):
         self.tag = next(tags)
         self.now = Now(call)
         self.reads = None
+        self._first: Aval | None = None  # of the first tensor
         self.leaves: dict[Leaf, int] = {}  # leaves of arguments, with their positions
         self.computed: set[Leaf] = set()  # leaves of arguments that are not leaves outside
         # By identity: (the caller's tensor, the traced argument).
@@ -142,18 +146,48 @@ class Capture(Staging):
         self._names: dict[str, int] = {}
         self._kept: dict[Any, tuple[Any, Any]] = {}
 
-    def enter(self, aval: Aval, kind: Callable[..., AnyPlace], *args: Any) -> AnyPlace:
+    def enter(self, aval: Aval, kind: type[AnyPlace], *args: Any) -> AnyPlace:
         """Add an input to the program, with a source of this kind."""
         if self.closed:
             raise errors.StagingError(f"{self.name} has been compiled, and its trace has ended")
-        if aval.device != "cpu":
-            raise errors.DeviceError(
-                f"compile: {self.name} uses a tensor on {aval.device!r}; compiled functions run on "
-                "'cpu': move it with .to('cpu')"
-            )
+        if aval.device != "cpu" or not kind.on_host:
+            self._stay_on(aval)
         place = kind(self.input(self.tag, aval), *args)
         self.places.append(place)
         return place
+
+    def _stay_on(self, aval: Aval) -> None:
+        """Require that the program has one device, that of the first tensor."""
+        if self._first is None:
+            target_for(aval.device)  # raises where there is none
+            self._first = aval
+        elif aval.device != self._first.device:
+            first = self._first
+            raise errors.DeviceError(
+                f"compile: {self.name} uses tensors on two devices: {first.dtype}"
+                f"{list(first.shape)} on {first.device!r}, and {aval.dtype}{list(aval.shape)} on "
+                f"{aval.device!r}; move one of them with .to({first.device!r})"
+            )
+
+    @property
+    def device(self) -> str:
+        """The device of the program's tensors."""
+        return "cpu" if self._first is None else self._first.device
+
+    def constant(self, value: Any) -> int:
+        """The index of a raw array as a constant; NumPy's may be beside tensors elsewhere."""
+        i = super().constant(value)
+        if self.graph.avals[i].device != "cpu":
+            self._stay_on(self.graph.avals[i])
+        return i
+
+    def emit(
+        self, op: Op, inputs: tuple[Any, ...], static: Static, avals: tuple[Aval, ...]
+    ) -> tuple[int, ...]:
+        """Append an equation; one that moves NumPy's words or constants away says where to."""
+        if op.name == "transfer" and avals[0].device != "cpu":
+            self._stay_on(avals[0])
+        return super().emit(op, inputs, static, avals)
 
     def made_at(self, index: int) -> str:
         """A text for where a value comes from."""

@@ -18,7 +18,11 @@ from ...core.settings import current
 from ...core.value import TENSORS, wrap
 from ...graph.graph import Graph, Literal
 from ...graph.staged import Staged
-from ..pipeline import build, current_target
+from ..host_tensors import on_arrays
+from ..passes.devices import without_devices
+from ..pipeline import build, current_target, target_for
+from ..raw.arrays import RawArrays, arrays_on
+from ..raw.numpy_arrays import NUMPY
 from ..target import Executable, Target
 from .capture import Capture
 from .inputs import Call
@@ -38,6 +42,7 @@ class Derivative:
     overwritten  the label of a saved value that the call itself overwrites, or None
     severed      the mark of the severed gradients that the results depend on
     target       the machine that it is compiled for
+    arrays       the arrays that it takes and gives
     checkpoint   what is kept in memory while it runs, and what is computed again
     """
 
@@ -50,12 +55,13 @@ class Derivative:
     overwritten: str | None = None
     severed: Severed | None = None
     target: Target = field(default_factory=current_target)
+    arrays: RawArrays = NUMPY
     checkpoint: CheckpointConfig | None = None
 
     @cached_property
     def executable(self) -> Executable:
         """The native code, compiled at the first backward pass."""
-        return build(self.graph, {}, self.target, self.checkpoint)
+        return on_arrays(build(self.graph, {}, self.target, self.checkpoint), self.arrays)
 
     def attach(
         self,
@@ -97,10 +103,10 @@ def _pull(g, *rest) -> tuple:
     gs = list(g) if isinstance(g, list) else [g]
     recorded = any([c.__class__ in TENSORS for c in gs])
     saved, gs = ([x._data if x.__class__ in TENSORS else x for x in xs] for xs in (saved, gs))
-    graph = derivative.graph
+    graph, arrays = derivative.graph, derivative.arrays
     avals = [graph.avals[i] for i in graph.inputs[len(saved) :]]
     seeds = [
-        np.zeros(a.shape, a.dtype) if c is None else np.asarray(c)
+        arrays.zeros(a.shape, a.dtype) if c is None else arrays.whole(c)
         for c, a in zip(gs, avals, strict=True)
     ]
     found = derivative.executable.run([*saved, *seeds])
@@ -181,7 +187,18 @@ def derive_pull_back(capture: Capture, tracked: dict[int, Any]) -> Derivative:
         _results_of_leaves(list(found), list(tracked.values())),
         marks_behind(list(tracked.values())),
     )
-    return Derivative(list(tracked), parents, of, names, pulled, op, severed=mark)
+    device = capture.device
+    return Derivative(
+        list(tracked),
+        parents,
+        of,
+        names,
+        without_devices(pulled, device),
+        op,
+        severed=mark,
+        target=target_for(device),
+        arrays=arrays_on(device),
+    )
 
 
 def _results_of_leaves(leaves: list[Leaf], results: list) -> list[set[int]]:

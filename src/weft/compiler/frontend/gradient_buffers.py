@@ -18,11 +18,13 @@ from ...core.record import record
 from ...core.value import RESULT, wrap
 from ..native.builtin import make_buffer_finder, make_kept_check
 from ..native.words import WordArray, words
+from ..raw.arrays import RawArrays
+from ..raw.numpy_arrays import NUMPY
 from ..target import Executable
 from .inputs import Call
 from .records import fields_of_tensors
 
-_new, _empty = object.__new__, np.empty
+_new = object.__new__
 
 
 @record
@@ -44,7 +46,12 @@ class ReplacedGradient:
 class GradientBuffers:
     """Finds memory for the gradients before a call, and sets them after it."""
 
-    def __init__(self, replaced: Sequence[ReplacedGradient], executable: Executable):
+    def __init__(
+        self,
+        replaced: Sequence[ReplacedGradient],
+        executable: Executable,
+        arrays: RawArrays = NUMPY,
+    ):
         self._owned = [(r.position, r.owner, r.node) for r in replaced if r.owner is not None]
         self._others = [r for r in replaced if r.owner is None]
         whose: dict[int, ReplacedGradient] = {}  # by position among the fresh arrays
@@ -54,23 +61,29 @@ class GradientBuffers:
             if last is not None:
                 whose[last[0]] = r
                 self._written.append((*last, r.owner))
-        self._arrays = executable.fresh
+        self._arrays, self._empty = executable.fresh, np.empty
         self._new = [n for n in range(len(self._arrays)) if n not in whose]
         records = _records([whose.get(n) for n in range(len(self._arrays))])
         self._old, self._are = make_buffer_finder(records), make_kept_check(records)
+        if arrays is not NUMPY:
+            self._old, self._empty = _unshared(self._old, arrays), None
         self._all = len(whose) == len(replaced)
 
-    def room(self) -> list[np.ndarray]:
+    def room(self) -> list[Any]:
         """Arrays for the fresh outputs of a call: old gradients, and new memory for the others.
+
+        Where the executable makes new arrays by itself, None stands for them.
 
         The caller must hold the inputs of the call by now: then an old gradient that is an input,
         or shares its memory with one, has another reference and is not taken.
         """
         found = self._old()
-        complete, arrays = found.pop(), self._arrays
+        complete, arrays, empty = found.pop(), self._arrays, self._empty
+        if empty is None:
+            return found
         for n in self._new if complete else range(len(arrays)):
             if found[n] is None:
-                found[n] = _empty(*arrays[n])
+                found[n] = empty(*arrays[n])
         return found
 
     def forget(self, room: Sequence[np.ndarray], task: int) -> None:
@@ -91,6 +104,18 @@ class GradientBuffers:
             owner._grad = gradient
         for r in self._others:
             r.find(call).held = wrap(raws[r.position], r.node)
+
+
+def _unshared(find: Callable[[], list[Any]], arrays: RawArrays) -> Callable[[], list[Any]]:
+    """The finder without arrays whose memory others hold, who are no objects of Python's."""
+
+    def checked() -> list[Any]:
+        *found, complete = find()
+        kept = [x if x is not None and arrays.is_unshared(x) else None for x in found]
+        lost = any([x is not k for x, k in zip(found, kept, strict=True)])
+        return [*kept, complete and not lost]
+
+    return checked
 
 
 def _records(whose: Sequence[ReplacedGradient | None]) -> WordArray:

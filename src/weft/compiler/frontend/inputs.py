@@ -53,6 +53,7 @@ class InputSource(ABC):
     """The source of an input at each call, and where its changed value is written."""
 
     kind: ClassVar[str]
+    on_host: ClassVar[bool] = False  # whether it may be NumPy's beside tensors of another library
     staged: Staged  # its value at this point of the trace
     entered: Staged = field(init=False)
     label: str = field(init=False)
@@ -89,7 +90,8 @@ def _overwrite(tensor: Tensor, raw: np.ndarray, rebinds: bool) -> None:
     if rebinds:
         tensor._data = raw
     elif tensor._data is not raw:
-        BACKENDS[np.ndarray].overwrite(own_memory(tensor), raw)
+        memory = own_memory(tensor)
+        BACKENDS[type(memory)].overwrite(memory, raw)
 
 
 class TensorArgument(Changeable):
@@ -165,6 +167,7 @@ class StateArray(Changeable):
     """An array that a Python object keeps: an optimizer's moment."""
 
     kind = "arrays of state"
+    on_host = True
     label: str
     get: Callable[[], np.ndarray]
     keeper: Keeper | None = None
@@ -175,13 +178,14 @@ class StateArray(Changeable):
     def write(self, call: Call, raw: np.ndarray) -> None:
         memory = self.get()
         if memory is not raw:
-            BACKENDS[np.ndarray].overwrite(memory, raw)
+            BACKENDS[type(memory)].overwrite(memory, raw)
 
 
 class HostNumber(InputSource):
     """A host scalar."""
 
     kind = "numbers"
+    on_host = True
     label: str
     compute: Callable[[], Any]
     dtype: np.dtype
@@ -199,6 +203,7 @@ class DrawWords(InputSource):
     """The key and the first counter of a draw of random numbers."""
 
     kind = "draws of random numbers"
+    on_host = True
     label = "random words"
     generator: Generator
     words: int

@@ -16,6 +16,9 @@ from ...core.recording import record_node, values_to_save
 from ...core.settings import override_settings
 from ...core.value import GROUND, TENSORS, aval_of, wrap
 from ...graph.staged import Staged, leak_error, read_again
+from ..passes.devices import without_devices
+from ..pipeline import target_for
+from ..raw.arrays import arrays_on
 from .arguments import NUMBER, SAME, SEVERED, TENSOR, CallArguments
 from .capture import Capture, CapturedDraws, gradient_node
 from .containers import ContainerCopies
@@ -165,12 +168,12 @@ def _finish(
     writes = _changed_places(capture, outputs)
     writes += _changed_arguments(capture, outputs, arguments)
     replaced = _changed_gradients(capture, outputs)
-    graph = capture.graph
     derivative = derive_pull_back(capture, outputs.tracked) if outputs.tracked else None
     if derivative is not None:
         derivative.overwritten = _overwritten(capture, derivative.kept)
+    on_host = _outputs_on_host(capture, writes, replaced)
     return Variant(
-        graph=graph,
+        graph=without_devices(capture.graph, capture.device),
         places=capture.places,
         writes=writes,
         replaced=replaced,
@@ -184,7 +187,23 @@ def _finish(
         now=capture.now,
         same=capture.same,
         derivative=derivative,
+        target=target_for(capture.device),
+        arrays=arrays_on(capture.device),
+        on_host=on_host,
     )
+
+
+def _outputs_on_host(
+    capture: Capture, writes: list[tuple[int, Any]], replaced: list[ReplacedGradient]
+) -> frozenset[int]:
+    """The outputs that NumPy's arrays are wanted of, beside tensors of another library."""
+    graph = capture.graph
+    if capture.device == "cpu":
+        return frozenset()
+    devices = {k: graph.avals[i].device for k, i in enumerate(graph.outputs)}
+    devices |= {k: write.__self__.entered.aval.device for k, write in writes}
+    devices |= {r.position: capture.device for r in replaced}
+    return frozenset([k for k, device in devices.items() if device == "cpu"])
 
 
 def _overwritten(capture: Capture, kept: list[tuple[str, int]]) -> str | None:

@@ -10,14 +10,16 @@ import optree
 from ... import errors
 from ...arrays.tensor import Tensor
 from ...core import versions
-from ...core.backends import BACKENDS
 from ...core.checkpointing import CheckpointConfig
 from ...core.node import Leaf, Node, Severed
 from ...core.record import field, record
 from ...core.value import RESULT, aval_of, wrap
 from ...graph.graph import Graph
+from ..host_tensors import on_arrays
 from ..memory import CallBytes, call_bytes
 from ..pipeline import build, current_target
+from ..raw.arrays import RawArrays
+from ..raw.numpy_arrays import NUMPY
 from ..target import Executable, Target
 from ..timing import time_stages
 from .arguments import is_flat
@@ -45,7 +47,6 @@ from .severed import at_call
 
 Write = Callable[[Call, np.ndarray], None]
 _new = object.__new__
-_owner = BACKENDS[np.ndarray].owner
 
 
 def alone(leaves: list[Any]) -> Any:
@@ -125,6 +126,8 @@ class Variant:
     same       arguments, by position, that are captured as well
     watch      the reachable state that it depends on
     target     the machine that it is compiled for
+    arrays     the arrays of its tensors
+    on_host    positions of outputs that are NumPy's arrays, whatever those of tensors are
     checkpoint  what is kept in memory while it runs, and what is computed again
     once       why it is right for its first call only; "" if it is right for others
     """
@@ -146,6 +149,8 @@ class Variant:
     derivative: Derivative | None = None
     once: str = ""
     target: Target = field(default_factory=current_target)
+    arrays: RawArrays = NUMPY
+    on_host: frozenset[int] = frozenset()
     checkpoint: CheckpointConfig | None = None
 
     def __post_init__(self) -> None:
@@ -181,7 +186,8 @@ class Variant:
     def executable(self) -> Executable:
         """The native code, compiled at first use."""
         with time_stages() as self.times:
-            return build(self.graph, self.donated, self.target, self.checkpoint)
+            made = build(self.graph, self.donated, self.target, self.checkpoint)
+            return on_arrays(made, self.arrays, self.on_host)
 
     @property
     def memory(self) -> CallBytes:
@@ -190,7 +196,9 @@ class Variant:
 
     @cached_property
     def _gradients(self) -> GradientBuffers | None:
-        return GradientBuffers(self.replaced, self.executable) if self.replaced else None
+        if not self.replaced:
+            return None
+        return GradientBuffers(self.replaced, self.executable, self.arrays)
 
     def set_checkpoint(self, checkpoint: CheckpointConfig | None) -> None:
         """Choose what is kept in memory, before it is compiled; also for its pull-back."""
@@ -243,15 +251,13 @@ class Variant:
                 return f"whether argument {position} is a tensor that the function finds by itself"
         if not self._changes:
             return None
-        meets, owned = bool(self._overwritten), self._owners
         for k, t in enumerate(call.tensors):
             if id(t) in self._found:
                 return f"whether argument {k} is a tensor that the function finds by itself"
-            raw = t._data
-            meets = meets or (id(raw) if raw.base is None else _owner(raw)) in owned
         if call.arrays:
             self._refuse_arrays(call)
-        if meets:
+        given = [t._data for t in call.tensors]
+        if self._overwritten or self.arrays.meets(given, self._owners):
             self._refuse_overlaps(call)
         return None
 
@@ -269,9 +275,10 @@ class Variant:
         found = [(p.label, p.tensor) for _, p in self._captured]
         changed = [(p.label, p.tensor) for _, p in self._captured if p.donated]
         changed += [given[p.position] for p in self._overwritten]
+        shares = self.arrays.shares_memory
         for label, written in changed:
             for name, t in (*given, *found):
-                if t is not written and np.shares_memory(written._data, t._data):
+                if t is not written and shares(written._data, t._data):
                     raise _shared_memory_error(label, name)
 
     def _bind(self) -> str | None:
@@ -291,18 +298,18 @@ class Variant:
 
     def _own_memory(self) -> None:
         """Make overwritten memory writable; refuse it if another captured tensor shares it."""
-        numpy_ = BACKENDS[np.ndarray]
+        arrays = self.arrays
         changed = [p for _, p in self._captured if p.donated]
         for p in changed:
-            if numpy_.is_frozen(p.tensor._data):
-                p.tensor._data = numpy_.copy(p.tensor._data)
+            if arrays.is_frozen(p.tensor._data):
+                p.tensor._data = arrays.copy(p.tensor._data)
         self._owners = {versions.watch_memory(p.tensor._data) for p in changed}
         self._stamp = versions.SharedStamp(self._owners).stamp
-        owners = {id(p): numpy_.owner(p.tensor._data) for _, p in self._captured}
+        owners = {id(p): arrays.owner(p.tensor._data) for _, p in self._captured}
         for p in changed:
             for _, other in self._captured:
                 if other is not p and owners[id(other)] == owners[id(p)]:
-                    if np.shares_memory(p.tensor._data, other.tensor._data):
+                    if arrays.shares_memory(p.tensor._data, other.tensor._data):
                         raise _shared_memory_error(p.label, other.label)
 
     # Calls

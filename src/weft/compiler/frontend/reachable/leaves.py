@@ -7,6 +7,7 @@ import decimal
 import fractions
 import pathlib
 import re
+import sys
 import uuid
 from enum import Enum
 from types import CodeType, ModuleType
@@ -17,6 +18,7 @@ import numpy as np
 from .... import errors
 from ....arrays.foreign import is_torch
 from ....core.aval import Shape
+from ....core.backends import BACKENDS
 from ....core.exact import exact
 from ....core.node import Leaf
 from ....core.value import TENSORS, Value, aval_of
@@ -98,7 +100,8 @@ def content_of(x: Any) -> Content:
     if isinstance(x, _BUFFERS):
         view = memoryview(x)
         return Content(type(x), tuple(view.shape or ()), view.format, view.tobytes())
-    a = x.detach().cpu().numpy() if is_torch(x) else x
+    # PyTorch's tensors may be of any subclass, and of dtypes that NumPy does not have.
+    a = BACKENDS[sys.modules["torch"].Tensor].to_numpy(x) if is_torch(x) else x
     return Content(type(x), a.shape, str(a.dtype), a.tobytes())
 
 

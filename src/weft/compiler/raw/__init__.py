@@ -1,0 +1,1 @@
+"""What the compiler does with raw arrays, for each library that they are of."""

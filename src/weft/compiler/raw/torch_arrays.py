@@ -1,0 +1,129 @@
+"""PyTorch's tensors, for the compiler."""
+
+from collections.abc import Collection, Iterable
+from functools import lru_cache
+from sys import getrefcount
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from ...backend.torch import namespace as torch_
+from ...core import dtypes
+from ...core.aval import Shape
+
+
+class TorchArrays:
+    """The tensors of one device; `on` gives the one object of a device."""
+
+    kind = torch.Tensor
+    owner = staticmethod(torch_.owner)
+    is_frozen = staticmethod(torch_.is_frozen)
+    overwrite = staticmethod(torch_.overwrite)
+    dtype_of = staticmethod(torch_.dtype_of)
+    raw_dtype = staticmethod(torch_.raw_dtype)
+
+    def __init__(self, device: str):
+        self.device = device
+        self.where: torch.device = torch_.torch_device(device)
+        self.host_runtime = self.where.type == "cpu"
+
+    @staticmethod
+    @lru_cache(maxsize=None)
+    def on(device: str) -> "TorchArrays":
+        """The tensors of a device."""
+        return TorchArrays(device)
+
+    def meets(self, raws: Iterable[torch.Tensor], owners: Collection[int]) -> bool:
+        return any([torch_.owner(raw) in owners for raw in raws])
+
+    def shares_memory(self, a: torch.Tensor, b: torch.Tensor) -> bool:
+        return np.shares_memory(_places(a), _places(b))
+
+    def is_unshared(self, raw: torch.Tensor) -> bool:
+        return raw._base is None and _references(raw) == _fewest_references()
+
+    def address(self, raw: torch.Tensor) -> int:
+        return raw.data_ptr()
+
+    def empty(self, shape: Shape, dtype: np.dtype) -> torch.Tensor:
+        return torch.empty(shape, dtype=torch_.raw_dtype(dtype), device=self.where)
+
+    def zeros(self, shape: Shape, dtype: np.dtype) -> torch.Tensor:
+        return torch.zeros(shape, dtype=torch_.raw_dtype(dtype), device=self.where)
+
+    def copy(self, raw: torch.Tensor) -> torch.Tensor:
+        return raw.detach().clone(memory_format=torch.contiguous_format)
+
+    def whole(self, value: Any) -> torch.Tensor:
+        is_tensor = isinstance(value, torch.Tensor)
+        return value if is_tensor else torch_.from_any(value, self.device)
+
+    def note_write(self, raws: Iterable[torch.Tensor]) -> None:
+        counted = [raw for raw in raws if not raw.is_inference()]
+        torch.autograd.graph.increment_version(counted)
+
+    def is_here(self, raw: torch.Tensor) -> bool:
+        return raw.device == self.where
+
+    def obstacle(self, raw: torch.Tensor, writes: bool) -> str:
+        if not self.is_here(raw):
+            return f"it is on {raw.device}"
+        if raw.is_neg() or raw.is_conj():
+            return "PyTorch negates or conjugates it only where it is read"
+        if not raw.is_contiguous():
+            return "it is not laid out row by row"
+        if raw.data_ptr() % raw.element_size():
+            return "it is misaligned"
+        return "its memory is read-only" if writes and torch_.is_frozen(raw) else ""
+
+    def view(self, raw: torch.Tensor) -> np.ndarray:
+        if raw.requires_grad:
+            raw = raw.detach()
+        if raw.is_neg() or raw.is_conj():
+            raw = raw.resolve_neg().resolve_conj()
+        if raw.dtype is torch.bfloat16:
+            return raw.view(torch.int16).numpy().view(dtypes.bfloat16)
+        return raw.numpy()
+
+    def of_view(self, array: np.ndarray) -> torch.Tensor:
+        if array.dtype == dtypes.bfloat16:
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).detach()
+        return torch.from_numpy(array)
+
+
+def _references(raw: torch.Tensor) -> tuple[int, int, int]:
+    """How many hold the storage of a tensor, Python's object of that storage, and the tensor.
+
+    Each tensor on a storage counts, and so do Python's object of it and who holds that. References
+    to Python's object of the tensor do not.
+    """
+    storage, tensor = raw.untyped_storage(), cast(Any, raw)
+    users = torch._C._storage_Use_Count(storage._cdata)
+    return users, getrefcount(storage), tensor._use_count()
+
+
+@lru_cache(maxsize=1)
+def _fewest_references() -> tuple[int, int, int]:
+    """The references of a new tensor, which differ between versions of PyTorch."""
+    return _references(torch.empty(1))
+
+
+class _Interface:
+    """An object that NumPy makes an array of."""
+
+    def __init__(self, interface: dict[str, Any]):
+        self.__array_interface__ = interface
+
+
+def _places(raw: torch.Tensor) -> np.ndarray:
+    """An array at the addresses of a tensor's elements, which may be a GPU's: nothing reads it."""
+    size = raw.element_size()
+    interface = {
+        "version": 3,
+        "data": (raw.data_ptr(), True),
+        "shape": tuple(raw.shape),
+        "strides": tuple([s * size for s in raw.stride()]),
+        "typestr": f"|V{size}",
+    }
+    return np.asarray(_Interface(interface))
