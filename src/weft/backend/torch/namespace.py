@@ -36,6 +36,7 @@ _FAMILIES = (
     "neural",
     "convolve",
     "pool",
+    "updates",
 )
 
 TO_TORCH: dict[np.dtype, torch.dtype] = {d: getattr(torch, d.name) for d in dtypes.ALL}
