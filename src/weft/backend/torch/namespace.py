@@ -37,6 +37,7 @@ _FAMILIES = (
     "convolve",
     "pool",
     "updates",
+    "gradients",
 )
 
 TO_TORCH: dict[np.dtype, torch.dtype] = {d: getattr(torch, d.name) for d in dtypes.ALL}
