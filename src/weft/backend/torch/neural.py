@@ -13,13 +13,37 @@ from . import namespace as torch_
 from .types import Array, Axes, Function, Operand, Shape
 
 _HALF = (torch.float16, torch.bfloat16)
+_aten = torch.ops.aten
 
 
 gelu = torch.nn.functional.gelu
 
 
+# Products of a cotangent with the slopes of activations, in one pass.
+
+
+def gelu_product(t: Array, y: Array | None, x: Array) -> Array:
+    return _aten.gelu_backward(t, x)
+
+
+def gelu_tanh_product(t: Array, y: Array | None, x: Array) -> Array:
+    return _aten.gelu_backward(t, x, approximate="tanh")
+
+
+def silu_product(t: Array, y: Array | None, x: Array) -> Array:
+    return _aten.silu_backward(t, x)
+
+
+def expit_product(t: Array, y: Array, x: Array | None) -> Array:
+    return _aten.sigmoid_backward(t, y)
+
+
+def tanh_product(t: Array, y: Array, x: Array | None) -> Array:
+    return _aten.tanh_backward(t, y)
+
+
 def gelu_slope(x: Array) -> Array:
-    return torch.ops.aten.gelu_backward(torch.ones_like(x), x)
+    return _aten.gelu_backward(torch.ones_like(x), x)
 
 
 def gelu_tanh(x: Array) -> Array:
@@ -27,14 +51,14 @@ def gelu_tanh(x: Array) -> Array:
 
 
 def gelu_tanh_slope(x: Array) -> Array:
-    return torch.ops.aten.gelu_backward(torch.ones_like(x), x, approximate="tanh")
+    return _aten.gelu_backward(torch.ones_like(x), x, approximate="tanh")
 
 
 silu = torch.nn.functional.silu
 
 
 def silu_slope(x: Array) -> Array:
-    return torch.ops.aten.silu_backward(torch.ones_like(x), x)
+    return _aten.silu_backward(torch.ones_like(x), x)
 
 
 def softplus(x: Array) -> Array:
