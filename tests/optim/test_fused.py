@@ -38,12 +38,14 @@ class Calls(TorchDispatchMode):
 
 def parameters(device, dtype="float32"):
     rng = np.random.default_rng(3)
-    return [wf.Parameter(wf.tensor(rng.standard_normal(s), dtype, device=device)) for s in SHAPES]
+    return [
+        wf.Parameter(wf.tensor(rng.standard_normal(s), dtype=dtype, device=device)) for s in SHAPES
+    ]
 
 
 def gradients(step, device, dtype="float32"):
     rng = np.random.default_rng((7, step))
-    return [wf.tensor(rng.standard_normal(s), dtype, device=device) for s in SHAPES]
+    return [wf.tensor(rng.standard_normal(s), dtype=dtype, device=device) for s in SHAPES]
 
 
 def run(optimizer, steps, device, dtype="float32"):
