@@ -136,6 +136,11 @@ def is_frozen(x: torch.Tensor) -> bool:
     return getattr(x, "weft_shared", False) or getattr(x._base, "weft_shared", False)
 
 
+def version(x: torch.Tensor) -> int:
+    """How often the memory of x was written to."""
+    return x._version
+
+
 def nbytes(x: torch.Tensor) -> int:
     return x.nelement() * x.element_size()
 
