@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from bench import gpu_eager  # noqa: E402
+from bench import gpu_eager
 
 
 def test_every_case_is_checked_and_timed(capsys):

@@ -55,10 +55,10 @@ def fused(kernel: str, product: Formula) -> Formula:
             raw = kind in BACKENDS and kind not in HIGHER
             kernels[kind] = getattr(BACKENDS[kind], kernel, None) if raw else None
         found = kernels[kind]
-        alike = all([v is None or v.__class__ is kind for v in (y, x)])
-        if found is None or not alike or t.dtype in dtypes.RAW_COMPLEX:
+        if found is None or t.dtype in dtypes.RAW_COMPLEX:
             return product(t, y, x)
-        return found(t, y, x)
+        alike = all([v is None or v.__class__ is kind for v in (y, x)])
+        return found(t, y, x) if alike else product(t, y, x)
 
     return times(choose)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft.backend.shared import crossentropy
 
 torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -91,3 +92,17 @@ def test_layer_norm_under_autocast_is_one_kernel_each_way():
         np.testing.assert_allclose(found, theirs.grad.numpy(), rtol=limit, atol=limit)
     counts = calls_of(f, leaf(4, 8, dtype="bfloat16"), leaf(8), leaf(8))
     assert counts == {"native_layer_norm": 1, "native_layer_norm_backward": 1, "_to_copy": 2}
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [8, 40, 1 << 19])
+def test_cross_entropy_in_chunks(chunk, smoothing, monkeypatch):
+    monkeypatch.setitem(crossentropy.CHUNK, "torch", chunk)
+    x, labels = leaf(9, 8), torch.tensor([0, 7, 3, -100, 2, 2, 5, -100, 1])
+    loss = F.cross_entropy(x, wf.asarray(labels), label_smoothing=smoothing)
+    found = loss.backward()[x].numpy()
+    y = torch.tensor(x.detach().numpy(), requires_grad=True)
+    expected = torch.nn.functional.cross_entropy(y, labels, label_smoothing=smoothing)
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    np.testing.assert_allclose(found, y.grad.numpy(), rtol=1e-5, atol=1e-7)

@@ -34,6 +34,7 @@ _FAMILIES = (
     "linalg",
     "random",
     "neural",
+    "losses",
     "convolve",
     "pool",
     "updates",

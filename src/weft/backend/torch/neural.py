@@ -371,14 +371,6 @@ def clear_lines(x: Array, mask: Array) -> None:
     x.masked_fill_(mask[:, None], 0)
 
 
-def cross_entropy(*args: Any) -> tuple[Array, Array, Array]:
-    return _crossentropy.cross_entropy(torch_, *args)
-
-
-def cross_entropy_gradient(*args: Any) -> Array:
-    return _crossentropy.cross_entropy_gradient(torch_, *args)
-
-
 def soft_cross_entropy(*args: Any) -> tuple[Array, Array, Array]:
     return _crossentropy.soft_cross_entropy(torch_, *args)
 
