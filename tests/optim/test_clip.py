@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import weft as wf
 from weft import errors
+from weft.backend.torch import gradients
 from weft.optim import clip_grad_adaptive, clip_grad_norm, clip_grad_value, norms
 
 
@@ -162,6 +163,14 @@ def test_nothing_waits_for_a_norm_on_a_gpu(asynchronous, norm_type, max_norm, dt
         assert g.dtype == e.dtype and g.device == "torch"
         a, b = (np.asarray(x.to("cpu").tolist()) for x in (g, e))
         np.testing.assert_allclose(a, b, rtol=2**-7 if dtype == "bfloat16" else precision)
+
+
+@pytest.mark.parametrize("kind", [1.0, 2.0, float("inf")])
+def test_norms_of_many_arrays_by_dtype(kind):
+    """What runs on CUDA only: one kernel for all arrays of a dtype."""
+    arrays = [torch.tensor(v).to(d) for v in values() for d in (torch.float64, torch.bfloat16)]
+    found = gradients._combined(gradients._norms_by_dtype(arrays, kind), kind)
+    assert found.item() == pytest.approx(gradients.joint_norm(arrays, kind).item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
