@@ -212,7 +212,8 @@ def compiled_report(name: str) -> None:
     taken = plain.memory
     print(f"{name}: {NETWORKS[name].__doc__}")
     print(
-        f"  {taken.fixed / MIB:.2f} MiB of inputs and results, {taken.arena / MIB:.2f} in between"
+        f"  {taken.fixed / MIB:.2f} MiB of inputs and results, {taken.arena / MIB:.2f} in between, "
+        f"{taken.tables / MIB:.2f} of tables at most"
     )
     print(
         f"  {'share':>9} {'budget':>9} {'peak':>9} {'counted':>9} {'of arena':>9} "
@@ -220,7 +221,7 @@ def compiled_report(name: str) -> None:
         flush=True,
     )
     for share in SHARES:
-        budget = (taken.fixed + share * taken.arena) / MIB
+        budget = (taken.fixed + taken.tables + share * taken.arena) / MIB
         config = CheckpointConfig("auto", memory_budget_mb=budget)
         row(name, f"{100 * share:.0f} %", config, plain, arguments)
     for strategy in STRATEGIES:

@@ -144,7 +144,7 @@ class GradientCheckError(GradientError, AssertionError):
 
 
 class OffloadError(WeftError, OSError):
-    """Saved values that could not be moved out: no space is left where they go."""
+    """Saved values that could not be moved out: there is no space, or no place, where they go."""
 
 
 class NotDeterministic(WeftError, RuntimeError):

@@ -90,7 +90,7 @@ def test_misuse_is_refused():
 
 def test_the_profile_agrees_with_tracemalloc():
     """A training step, its live bytes and its peak: within 1 % of what tracemalloc has."""
-    net, x = wf.nn.Linear(256, 256), wf.randn((512, 256))
+    net, x = wf.nn.Linear(512, 512), wf.randn((2048, 512))
 
     def step():
         loss = (wf.tanh(net(x)) ** 2).mean()

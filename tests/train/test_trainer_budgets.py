@@ -50,5 +50,5 @@ def test_the_named_budget_is_enough_and_kept(compiled, kind, accumulate, ema):
     # Compiled, the second batch is another program: it is refused by itself, and has its arena.
     two = compiled and accumulate == 2
     assert refusals == 1 + two
-    # Beside the plan a compiled step has tables of addresses, and a norm its pieces.
-    assert start + counter.peak <= budget * MIB + (800_000 if two else 400_000)
+    # A norm has its pieces beside the plan, and a second program its tables.
+    assert start + counter.peak <= budget * MIB + (400_000 if two else 200_000)

@@ -100,6 +100,9 @@ class Calling:
         failing = any([isinstance(s, GuardStep) for s in steps[first:]])
         return None if failing else (n, first)
 
+    def release(self) -> None:
+        """Free the memory that is kept for the next call."""
+
     # -- arguments that cannot be bound unchanged ------------------------------------------------
 
     def check_count(self, given: int) -> None:

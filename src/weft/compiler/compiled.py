@@ -207,6 +207,21 @@ class Compiled(Generic[P, R]):
         """The memory of the latest call: inputs, new results, values in between, their peak."""
         return self._last().memory
 
+    def release(self) -> None:
+        """Free the scratch memory that is kept for the next call; that one allocates it again.
+
+        >>> import weft as wf
+        >>> f = wf.compile(lambda x: (x @ x).sum())
+        >>> before = f(wf.ones((3, 3)))
+        >>> f.release()
+        >>> f(wf.ones((3, 3))).item()
+        27.0
+        """
+        with self._lock:
+            for made in [v for variants in self._variants.values() for v in variants]:
+                if "executable" in made.__dict__:
+                    made.executable.release()
+
     @property
     def kernels(self) -> Texts:
         """The kernels and routines of the latest call, as readable texts."""

@@ -16,6 +16,8 @@ from .ir.schedule import KernelStep, LibraryStep, Schedule, ScheduleStep, TiledS
 from .ir.verify import MalformedSchedule
 
 ALIGNMENT = 64  # bytes: a cache line
+# Bytes of an executable's own tables (addresses, tasks), at most: for each program, step, argument.
+_TABLES, _OF_STEP, _OF_ARGUMENT = 96 << 10, 900, 170
 
 
 @record
@@ -39,9 +41,10 @@ class CallBytes:
     inputs         arguments, captured tensors and state
     outputs        results with new memory
     constants      of the program
-    library        results of a library call before they are copied, at most
+    library        results and copies inside of a library call, at most
     arena          values in between
     unconstrained  the arena if nothing is computed again
+    tables         of the program itself, at most: addresses, tasks
     """
 
     inputs: int
@@ -50,6 +53,7 @@ class CallBytes:
     library: int
     arena: int
     unconstrained: int
+    tables: int
 
     @property
     def fixed(self) -> int:
@@ -58,8 +62,19 @@ class CallBytes:
 
     @property
     def peak(self) -> int:
-        """All of it."""
+        """All of it but the tables."""
         return self.fixed + self.arena
+
+    @property
+    def enough(self) -> int:
+        """A budget that is enough."""
+        return self.peak + self.tables
+
+
+def _library_bytes(schedule: Schedule, step: LibraryStep) -> int:
+    """What a library call takes: its results, and copies of those and of its operands inside."""
+    nbytes = [sum([schedule.buffers[i].nbytes for i in x]) for x in (step.writes, step.reads)]
+    return 2 * nbytes[0] + nbytes[1]
 
 
 def call_bytes(schedule: Schedule, placed: "MemoryPlan") -> CallBytes:
@@ -68,10 +83,12 @@ def call_bytes(schedule: Schedule, placed: "MemoryPlan") -> CallBytes:
     inputs, outputs, constants = (
         sum([b.nbytes for b in own if b.role == role]) for role in ("input", "output", "constant")
     )
-    calls = [s.outputs for s in schedule.steps if isinstance(s, LibraryStep)]
-    library = max([sum([schedule.buffers[i].nbytes for i in made]) for made in calls], default=0)
-    plain = placed.size if placed.again is None else placed.again.plain
-    return CallBytes(inputs, outputs, constants, library, placed.size, plain)
+    calls = [s for s in schedule.steps if isinstance(s, LibraryStep)]
+    library = max([_library_bytes(schedule, step) for step in calls], default=0)
+    again = placed.again or Recomputation(0, 0.0, placed.size)
+    arguments = len(schedule.inputs) + len(schedule.outputs)
+    tables = _TABLES + _OF_STEP * (len(schedule.steps) - again.steps) + _OF_ARGUMENT * arguments
+    return CallBytes(inputs, outputs, constants, library, placed.size, again.plain, tables)
 
 
 @record

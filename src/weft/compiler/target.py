@@ -54,6 +54,10 @@ class Executable(Protocol):
         """Position in `fresh` and first task of an output after which nothing fails; else None."""
         ...
 
+    def release(self) -> None:
+        """Free the memory that is kept for the next call."""
+        ...
+
     def facts(self) -> Iterator[tuple[str, str]]:
         """How it runs, as titles and texts for `explain()`."""
         ...

@@ -39,7 +39,7 @@ class CompiledStepper(Stepper):
     program that computes their norm.
     """
 
-    _programs: dict[str, Callable] = field(init=False, default_factory=dict)
+    _programs: dict[str, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("gradient", "norm", "unscaled", "update"):
@@ -83,6 +83,9 @@ class CompiledStepper(Stepper):
             raise self._refusal(e) from None
         value = loss.item()
         means.add({"loss": value, **metrics}, share)
+        if share < 1 and self.checkpoint is not None and self.checkpoint.budget is not None:
+            # The first batch and the others have programs of their own, with an arena each.
+            self._programs["gradient"].release()
         return value
 
     def _compute_gradient(self, batch, share: float) -> tuple[Any, dict[str, Any]]:

@@ -82,7 +82,8 @@ def test_a_budget_below_the_largest_kernel_is_kept_if_that_can_be_taken_apart():
 def smallest(schedule: Schedule, target):
     """What the budget gives that a refusal names."""
     placed = plan(schedule, target.alignment)
-    budget = call_bytes(schedule, placed).fixed + 4
+    taken = call_bytes(schedule, placed)
+    budget = taken.fixed + taken.tables + 4
     try:
         config = CheckpointConfig("auto", memory_budget_mb=budget / MIB)
         return apply_checkpoints(schedule, placed, target, config)

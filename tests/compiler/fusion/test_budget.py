@@ -110,7 +110,8 @@ def check_ladder(schedule: Schedule, arrays, shares=SHARES) -> list[int]:
     """Budgets from the whole arena down: each plan fits, peaks fall, results are the same."""
     target = current_target()
     placed = plan(schedule, target.alignment)
-    fixed = call_bytes(schedule, placed).fixed
+    taken = call_bytes(schedule, placed)
+    fixed = taken.fixed + taken.tables
     want, sizes = bits(schedule, arrays), []
     for share in shares:
         budget = fixed + int(share * placed.size)
@@ -137,7 +138,8 @@ def check_refusal(schedule: Schedule, placed, target, smallest: int) -> None:
         return apply_checkpoints(schedule, placed, target, config)
 
     _, made = under(smallest)
-    assert made.size + call_bytes(schedule, placed).fixed == smallest
+    taken = call_bytes(schedule, placed)
+    assert made.size + taken.fixed + taken.tables == smallest
     with pytest.raises(errors.BudgetExceeded) as e:
         under(smallest - 1)
     assert e.value.smallest == smallest

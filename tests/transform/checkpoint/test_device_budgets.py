@@ -165,11 +165,12 @@ def test_budgets_are_kept(make, device):
     run = Program(make, device)
     run(None)
     expected, whole = run(None)
-    run(wf.CheckpointConfig("auto", memory_budget_mb=whole / MIB))  # needs are measured
     before = None
     for share in (1.0, 0.75, 0.5, 0.35):
         budget = run.share(share, whole)
         config = wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB)
+        for _ in range(2):  # needs are measured, for which a GPU's peak begins again
+            run(config)
         found, most = run(config)
         assert found == expected
         assert most <= budget
@@ -220,6 +221,7 @@ def test_moments_have_room(device):
     budget = run.share(0.6, whole) + moments
     config = wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB)
     run(config)
+    run(config)
     _, most = run(config)
     assert most <= budget - moments
     del optimizer
@@ -244,7 +246,8 @@ def test_views_of_dropped_memory(device):
             return bits([found]), peak()
 
     expected, whole = run(None)
-    run(wf.CheckpointConfig("auto", memory_budget_mb=whole / MIB))
+    for _ in range(2):
+        run(wf.CheckpointConfig("auto", memory_budget_mb=whole / MIB))
     budget = before + 0.5 * (whole - before)
     found, most = run(wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB))
     assert found == expected and most <= budget
@@ -303,8 +306,22 @@ def test_budgets_with_values_moved_out(device):
     run = Program(transformer, device)
     run(None)
     expected, whole = run(None)
-    budget = run.share(0.6, whole)
+    budget = run.share(0.8, whole)
     config = wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB, offload="cpu")
+    run(config)
     run(config)
     found, most = run(config)
     assert found == expected and most <= budget
+
+
+def test_tensors_made_of_numpys_arrays():
+    """Memory that comes from NumPy in the block makes room, each time again."""
+    run = Program(perceptron, "torch")
+    _, whole = run(None)
+    data = wf.ones((512, 64)).numpy()
+    budget = wf.CheckpointConfig("auto", memory_budget_mb=0.75 * whole / MIB)
+    for _ in range(5):
+        with wf.GradientTape(checkpoint=budget) as tape:
+            h = run.model(run.x) * wf.tensor(data, device="torch")
+            loss = (h**2).mean()
+        assert all(g is not None for g in tape.gradient(loss, run.parameters))

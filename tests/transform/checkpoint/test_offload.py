@@ -390,7 +390,7 @@ def test_a_full_disk(tmp_path):
                 wf.exp(x)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    with pytest.raises(FileNotFoundError), wf.save_on_disk(tmp_path / "nowhere"):
+    with pytest.raises(errors.OffloadError, match="folder="), wf.save_on_disk(tmp_path / "nowhere"):
         wf.exp(x)
 
 

@@ -831,3 +831,66 @@ def test_verify_without_a_strategy():
         total = wf.checkpoint(f, x).sum()
     with pytest.raises(errors.ReplayDiffers):
         tape.gradient(total, x)
+
+
+def moving(seed):
+    """A random program whose values go from one device to another and back."""
+    rng = np.random.default_rng(seed)
+    body = [
+        wf.sin,
+        lambda h: h - h.sum(1, keepdims=True) / 64,
+        lambda h: wf.sort(h, axis=1),
+        lambda h: F.layer_norm(h, (64,)),
+        lambda h: h * wf.cos(h),
+        lambda h: h.T.reshape(h.shape) + h,
+        lambda h: wf.concat([h[:, :32], wf.tanh(h[:, 32:])], axis=1),
+    ]
+    chosen = [(body[rng.integers(len(body))], rng.random() < 0.4) for _ in range(8)]
+
+    def f(x):
+        h = wf.sin(x)
+        for g, moves in chosen:
+            h = wf.sin(g(h))
+            if moves:
+                h = h.to("torch" if h.device == "cpu" else "cpu")
+        return h
+
+    return f
+
+
+@pytest.mark.parametrize("seed", range(200 if SOAK else 12))
+def test_values_that_change_devices(everything, seed):
+    """What is computed again is where it was, by the kernels of that device."""
+    x = wf.tensor(np.random.default_rng(0).normal(size=(32, 64)))
+    expected = bits(t.to("cpu") for t in gradients(moving(seed), [x], None))
+    for config in CONFIGS.values():
+        found = gradients(moving(seed), [x], config)
+        assert bits(t.to("cpu") for t in found) == expected, config
+
+
+@pytest.mark.parametrize("inner", [lambda h: wf.grad(lambda q: (wf.sin(q) * q).sum())(h), None])
+def test_a_refusal_after_a_sweep_inside_of_the_block(inner):
+    """All that the block has changed is put back, not only what came after the sweep."""
+    model = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Dropout(0.5))
+    x = wf.randn((2048, 64))
+    buffers, state = bits(model.buffers()), wf.random.get_state()
+    budget = (fixed_bytes() + 3 * x.nbytes) / MIB
+    with pytest.raises(errors.BudgetExceeded):
+        with wf.GradientTape(checkpoint=wf.CheckpointConfig("auto", memory_budget_mb=budget)) as t:
+            h = model(x)
+            if inner is not None:
+                g = inner(h[:8])
+            else:
+                with wf.GradientTape() as other:
+                    other.watch(small := h[:8].detach())
+                    total = wf.sin(small).sum()
+                g = other.gradient(total, small)
+            loss = ((h * h) ** 2).mean() + g.mean()
+        t.gradient(loss, list(model.parameters()))
+    assert bits(model.buffers()) == buffers and wf.random.get_state() == state
+
+
+def test_a_folder_that_is_not_there():
+    x = wf.ones(10_000, requires_grad=True)
+    with pytest.raises(errors.OffloadError, match="folder="), wf.save_on_disk("/nonexistent/x"):
+        wf.exp(wf.sin(x)).sum()

@@ -50,7 +50,8 @@ def apply_checkpoints(
     """
     ladder = Ladder(schedule, placed, target)
     budget, strategy = config.budget, config.strategy
-    fixed = call_bytes(schedule, placed).fixed
+    taken = call_bytes(schedule, placed)
+    fixed = taken.fixed + taken.tables
     if strategy is CheckpointStrategy.Full:
         found = ladder.smallest()
     elif strategy is CheckpointStrategy.Auto:
@@ -61,7 +62,7 @@ def apply_checkpoints(
         return found
     fitting = ladder.first(budget - fixed)
     if fitting is None:
-        raise _refusal(ladder, budget)
+        raise _refusal(ladder, budget, taken.tables)
     return fitting
 
 
@@ -246,17 +247,18 @@ class _Rung:
 # -- the refusal -------------------------------------------------------------------------------
 
 
-def _refusal(ladder: Ladder, budget: int) -> errors.BudgetExceeded:
-    schedule, placed = ladder.smallest()
-    taken = call_bytes(schedule, placed)
+def _refusal(ladder: Ladder, budget: int, tables: int) -> errors.BudgetExceeded:
+    taken = call_bytes(*ladder.smallest())
+    least = taken.peak + tables
     failure = errors.BudgetExceeded(
-        f"compile: a budget of {_mib(budget)} MiB, and a call takes {_mib(taken.peak)} at least: "
+        f"compile: a budget of {_mib(budget)} MiB, and a call takes {_mib(least)} at least: "
         f"inputs (arguments, parameters, moments) {_mib(taken.inputs)}, new results (gradients) "
         f"{_mib(taken.fixed - taken.inputs)}, values in between {_mib(taken.arena)} "
-        f"({_mib(ladder.placed.size)} if nothing is computed again); {_largest(ladder.schedule)}. "
-        f"Give memory_budget_mb={_mib(taken.peak)}, or a smaller batch"
+        f"({_mib(ladder.placed.size)} if nothing is computed again), the program's tables "
+        f"{_mib(tables)}; {_largest(ladder.schedule)}. "
+        f"Give memory_budget_mb={_mib(least)}, or a smaller batch"
     )
-    failure.smallest = taken.peak
+    failure.smallest = least
     return failure
 
 

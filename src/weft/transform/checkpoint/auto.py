@@ -40,6 +40,8 @@ _FLOP, _BYTE = 1e-11, 4e-10
 # After this many uses of values, or as many as are kept, the order in which they are dropped is
 # made anew.
 _RANKED = 128
+# What takes so many operations for each byte is kept although only one other operation reads it.
+_DEAR = 8
 
 
 class _Saved(tuple):
@@ -59,7 +61,7 @@ class Auto(Saving):
         super().__init__(config)
         # Weakly: what it owns calls it, and a cycle would keep arrays until Python collects it.
         me = ref(self)
-        self.values.on_source = lambda array: _call(me, Auto._count, array)
+        self.values.on_source = lambda array: _call(me, Auto._count_source, array)
         self.budget = config.budget or 0
         self._drop_in = lambda limit: bool(_call(me, Auto._drop_one, limit))
         self._host = HostLimit(self.budget, self._drop_in)
@@ -130,6 +132,7 @@ class Auto(Saving):
 
         Of blocks within one another, the outermost decides.
         """
+        recording = self._depth > 0  # what the block does goes on after this sweep
         with self.block():
             self._sweeps += 1
             try:
@@ -142,8 +145,9 @@ class Auto(Saving):
                 limit.check()
                 if limit.allowed > limit.budget:
                     raise self.refusal(limit)
-            self._undo.clear()  # the step is done: nothing of it is put back any more
-            self._streams = get_state()
+            if not recording:
+                self._undo.clear()  # the step is done: nothing of it is put back any more
+                self._streams = get_state()
 
     def reserve(self, nbytes: int) -> None:
         self._host.reserved += nbytes
@@ -156,7 +160,7 @@ class Auto(Saving):
             return self._host
         return self._on_devices().of(array)
 
-    def _count(self, array: Raw) -> None:
+    def _count_source(self, array: Raw) -> None:
         """Count memory that was there before: parameters, batches."""
         self._limit_of(array).count(array)
 
@@ -176,8 +180,9 @@ class Auto(Saving):
             if value.__class__ is Value and value.step is not None and value.nbytes >= LEAST:
                 value.uses += 1
                 kept = value.kept()
-                if kept is None and (value.uses < 2 or not self.values.firm(value)):
-                    continue  # others are computed from the result instead; or it cannot be dropped
+                cheap = value.uses < 2 and value.step.flops < _DEAR * value.nbytes
+                if kept is None and (cheap or not self.values.firm(value)):
+                    continue  # others are computed from its result; or it could not be dropped
                 if kept is None:
                     kept = Kept(value, raw, self)
                     value.kept = ref(kept)

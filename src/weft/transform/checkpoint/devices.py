@@ -85,6 +85,8 @@ class DeviceLimit(Limit):
     def count(self, array: torch.Tensor) -> None:
         """Count memory that was there before: parameters, batches."""
         self.use()
+        if not self._bytes.is_complete:  # it may have come from NumPy in this block
+            self._make_some_room(array.untyped_storage().nbytes())
         self._bytes.add(array)
 
     def check(self) -> None:

@@ -33,7 +33,13 @@ class _File:
     """
 
     def __init__(self, folder: Any):
-        self._file = TemporaryFile(dir=folder, prefix="weft-", buffering=0)
+        try:
+            self._file = TemporaryFile(dir=folder, prefix="weft-", buffering=0)
+        except OSError as e:
+            raise errors.OffloadError(
+                f"save_on_disk: no file can be made in {folder or 'the temporary folder'} "
+                f"({e.strerror}); give folder= a directory that exists and can be written to"
+            ) from e
         finalize(self, self._file.close)
         self._free: list[tuple[int, int]] = []  # (start, end), by start, none touching
         self.size = 0

@@ -24,8 +24,9 @@ from ...core.value import GROUND
 from .limits import ALONE, DropOne, Limit, holders
 from .values import Kept
 
-# The share of a budget by which what malloc has given out may differ from what is known.
-_TOLERANCE = 1 / 512
+# The share of a budget by which what malloc has given out may differ from what is known, and after
+# how many limits there is a walk in any case: something else may have been freed.
+_TOLERANCE, _LIMITS = 1 / 512, 16
 
 
 class Above:
@@ -55,6 +56,7 @@ class Known:
         self._owners: dict[int, tuple[ref[Any], int, int]] = {}
         self._changed = [0]  # a new number at each change
         self._others: int | None = None  # malloc's bytes of other things, at the last walk
+        self._walked = 0  # the number of limits then
         self.limits = 0
 
     @property
@@ -84,6 +86,7 @@ class Known:
         for x in live_objects(GROUND):
             self._add_ours(getattr(x, "_data", None), counters)
         self._others = self._other_bytes()
+        self._walked = self.limits
 
     def _other_bytes(self) -> int | None:
         """What malloc has given out for other things than known arrays; None: it does not say."""
@@ -93,7 +96,9 @@ class Known:
     def unknown(self, tolerance: int) -> int | None:
         """The most bytes of unknown tensors, if there are but few; None if that is not known."""
         now = self._other_bytes()
-        if now is None or self._others is None or abs(now - self._others) > tolerance:
+        if now is None or self._others is None or self.limits - self._walked >= _LIMITS:
+            return None
+        if abs(now - self._others) > tolerance:
             return None
         return now - self._others + tolerance
 

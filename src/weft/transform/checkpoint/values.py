@@ -90,7 +90,8 @@ class Step:
         xp = next(BACKENDS[a.__class__] for a in arrays if a.__class__ in BACKENDS)
         z = op.call(KERNELS[op][xp.array_type], arrays, self.static)
         zs = [z] if op.outputs == 1 else z
-        return [r if r.__class__ is xp.array_type else xp.whole(r) for r in zs]
+        # NumPy gives scalars for results of no axes; a transfer gives another backend's arrays.
+        return [r if getattr(r.__class__, "__weakrefoffset__", 0) else xp.whole(r) for r in zs]
 
 
 class Value:
@@ -145,6 +146,7 @@ class KeyedRef(ref):
     """
 
     __slots__ = ("key",)
+    key: int
 
     def __new__(cls, x: Any, callback: Callable[[Any], Any], key: int) -> "KeyedRef":
         made = super().__new__(cls, x, callback)
@@ -152,7 +154,7 @@ class KeyedRef(ref):
         return made
 
     def __init__(self, x: Any, callback: Callable[[Any], Any], key: int):
-        super().__init__(x, callback)  # pyright: ignore[reportCallIssue]
+        super().__init__(x, callback)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def forgetting(entries: dict[int, Any]) -> Callable[[KeyedRef], None]:

@@ -84,6 +84,9 @@ class NativeExecutable(Calling):
     def __call__(self, arrays: Arrays, room: Arrays | None = None) -> list[np.ndarray]:
         return self.run(arrays, room)
 
+    def release(self) -> None:
+        self._idle.clear()
+
     def _runner(self) -> Callable[..., list[np.ndarray]]:
         """The function of a call; attributes are looked up once: a small program takes 50 ns."""
         shapes, dtypes = zip(*self.fresh, strict=True) if self.fresh else ((), ())
