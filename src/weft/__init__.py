@@ -51,6 +51,7 @@ from .transform.tape.gradient_tape import GradientTape
 if _TYPE_CHECKING:
     from . import (
         amp,
+        cuda,
         gradient_clipping,
         implicit,
         io,
@@ -106,6 +107,7 @@ globals().update(_assemble.assemble())
 _LATER = {
     "": (
         "amp",
+        "cuda",
         "gradient_clipping",
         "implicit",
         "io",

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import amp as amp
+from . import cuda as cuda
 from . import errors as errors
 from . import fft as fft
 from . import gradient_clipping as gradient_clipping
@@ -1156,6 +1157,7 @@ __all__ = [
     "cosh",
     "count_nonzero",
     "cross",
+    "cuda",
     "cummax",
     "cummin",
     "cumprod",

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import weft as wf
 from weft import errors
-from weft.optim import clip_grad_adaptive, clip_grad_norm, clip_grad_value
+from weft.backend.torch import gradients
+from weft.optim import clip_grad_adaptive, clip_grad_norm, clip_grad_value, norms
 
 
 @pytest.fixture(params=["cpu", "torch"])
@@ -113,18 +115,98 @@ def test_what_is_not_finite_is_reported_and_not_spread(device, bad):
     assert wf.gradient_clipping.clip_by_global_norm(listed, 1.0)[0].tolist() == grads[0].tolist()
 
 
-def test_squares_that_overflow():
-    grads = [wf.tensor([3e30, 4e30]), wf.tensor([0.0])]
+def test_squares_that_overflow(device):
+    grads = [wf.tensor([3e30, 4e30], device=device), wf.tensor([0.0], device=device)]
     assert clip_grad_norm(grads, 1.0) == pytest.approx(5e30, rel=1e-6)
     np.testing.assert_allclose(grads[0].numpy(), [0.6, 0.8], rtol=1e-6)
     (g,) = wf.gradient_clipping.clip_by_global_norm([wf.tensor([3e30, 4e30])], 1.0)
     np.testing.assert_allclose(g.numpy(), [0.6, 0.8], rtol=1e-6)
 
 
-def test_large_norms_are_precise(monkeypatch):
+def test_large_norms_are_precise(device):
     g = np.full(3_000_000, 0.1, np.float32)
     expected = float(np.float32(0.1)) * np.sqrt(3_000_000)
-    assert clip_grad_norm([wf.tensor(g)], 1e9) == pytest.approx(expected, rel=1e-6)
+    assert clip_grad_norm([wf.tensor(g, device=device)], 1e9) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.fixture
+def asynchronous(monkeypatch):
+    """PyTorch's CPU counts as a GPU; returns what counts the reads of numbers."""
+    monkeypatch.setattr(norms, "is_asynchronous", lambda device: device == "torch")
+    return Reads
+
+
+class Reads(TorchDispatchMode):
+    """Counts the numbers that are read from arrays, each of which waits for a GPU."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, 3.0, float("inf")])
+@pytest.mark.parametrize("max_norm", [0.5, 1e3])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "complex128"])
+def test_nothing_waits_for_a_norm_on_a_gpu(asynchronous, norm_type, max_norm, dtype):
+    arrays = [wf.tensor(v).to(dtype) for v in values()]
+    expected = list(arrays)
+    norm = clip_grad_norm(expected, max_norm, norm_type)
+    grads = [g.to("torch") for g in arrays]
+    with asynchronous() as reads:
+        total = clip_grad_norm(grads, max_norm, norm_type)
+    assert reads.count == 0 and isinstance(total, wf.Tensor)
+    precision = 1e-5 if dtype in ("float32", "bfloat16") else 1e-12
+    assert float(total) == pytest.approx(norm, rel=precision)
+    for g, e in zip(grads, expected, strict=True):
+        assert g.dtype == e.dtype and g.device == "torch"
+        a, b = (np.asarray(x.to("cpu").tolist()) for x in (g, e))
+        np.testing.assert_allclose(a, b, rtol=2**-7 if dtype == "bfloat16" else precision)
+
+
+@pytest.mark.parametrize("kind", [1.0, 2.0, float("inf")])
+def test_norms_of_many_arrays_by_dtype(kind):
+    """What runs on CUDA only: one kernel for all arrays of a dtype."""
+    arrays = [torch.tensor(v).to(d) for v in values() for d in (torch.float64, torch.bfloat16)]
+    found = gradients._combined(gradients._norms_by_dtype(arrays, kind), kind)
+    assert found.item() == pytest.approx(gradients.joint_norm(arrays, kind).item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gpus_gradients_that_are_not_finite_stay(asynchronous, bad):
+    arrays = values()
+    arrays[1][2] = bad
+    grads = [wf.tensor(v, device="torch") for v in arrays]
+    total = clip_grad_norm(grads, 1.0)
+    assert not np.isfinite(float(total))
+    for g, v in zip(grads, arrays, strict=True):
+        np.testing.assert_array_equal(g.to("cpu").numpy(), v)
+    with pytest.raises(errors.AnomalyError, match="not finite: 1;"):
+        clip_grad_norm(grads, 1.0, error_if_nonfinite=True)
+
+
+def test_norms_over_two_devices(asynchronous):
+    grads = [wf.tensor([3.0]), wf.tensor([4.0], device="torch")]
+    assert clip_grad_norm(grads, 1.0) == pytest.approx(5.0)
+    assert [round(g.item(), 6) for g in grads] == [0.6, 0.8]
+
+
+def test_a_scaler_reads_one_number_a_step(asynchronous):
+    p = wf.Parameter(wf.ones(3, device="torch"))
+    optimizer, scaler = wf.optim.SGD([p], lr=0.5), wf.amp.GradScaler(4.0)
+    with asynchronous() as reads:
+        scaler.scale(p.sum()).backward()
+        norm = scaler.unscale(optimizer)
+        wf.optim.clip_grads_with_norm([p], 1.0, norm)
+        assert reads.count == 0
+        scaler.step(optimizer)
+        scaler.update()
+    assert reads.count == 1
+    np.testing.assert_allclose(p.detach().numpy(), 1 - 0.5 / np.sqrt(3), rtol=1e-6)
+    scaler.scale((p * wf.tensor([1.0, float("inf"), 1.0], device="torch")).sum()).backward()
+    scaler.step(optimizer)
+    assert scaler.skipped
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64"])

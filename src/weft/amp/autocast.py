@@ -1,10 +1,33 @@
 """Autocast: a block whose operations choose their precision by the table."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any, Never
 
 from ..arrays.keywords import unexpected_keyword
-from ..core.settings import SettingsBlock, current
+from ..core.autocast import Autocast, KeptCasts
+from ..core.settings import SettingsBlock, current, override_settings
 from .config import AmpConfig, PrecisionMode
+
+
+@contextmanager
+def _casting(autocast: Autocast) -> Iterator[None]:
+    """A block under autocast, which keeps the casts of parameters until its end."""
+    kept = KeptCasts()
+    try:
+        with override_settings(autocast=replace(autocast, kept=kept)):
+            yield
+    finally:
+        kept.close()
+
+
+class _AutocastBlock(SettingsBlock):
+    """An autocast block, a function, a generator or a coroutine."""
+
+    def _switch(self) -> Callable[[], Any]:
+        return partial(_casting, self._fields["autocast"])
 
 
 def autocast(mode: Any = "bfloat16", enabled: bool = True, **unknown: Never) -> SettingsBlock:
@@ -22,7 +45,8 @@ def autocast(mode: Any = "bfloat16", enabled: bool = True, **unknown: Never) -> 
     any     all others: as they come, the wider dtype winning
 
     float64, complex numbers and integers are left alone, and so is what is computed beside them.
-    The casts are operations like any other: gradients come back in the parameters' dtypes.
+    The casts are operations like any other: gradients come back in the parameters' dtypes. On
+    PyTorch's devices a parameter is cast once in a block, unless it changes.
     Backward passes and rules compute in the dtypes of the values they get, whatever block they run
     in. A custom operation gets its inputs as they are, and autocast is off inside its functions:
     it computes what it says. Likewise `out=` and `copy_` keep the dtype of what they write to.
@@ -41,7 +65,9 @@ def autocast(mode: Any = "bfloat16", enabled: bool = True, **unknown: Never) -> 
         found = mode.autocast
     else:
         found = PrecisionMode.read("autocast", mode).autocast()
-    return SettingsBlock(autocast=found if enabled else None)
+    if not enabled or found is None:
+        return SettingsBlock(autocast=None)
+    return _AutocastBlock(autocast=found)
 
 
 def is_autocast_enabled() -> bool:

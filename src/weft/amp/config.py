@@ -62,7 +62,7 @@ MADE_OF: dict[str, tuple[str, ...]] = {
         ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), ("convolution_transposed",)
     ),
     "linear": ("linear", "matmul"),
-    "layer_norm": ("layer_norm", *_NORM),
+    "layer_norm": ("layer_norm", "native_layer_norm", *_NORM),
     **dict.fromkeys(("group_norm", "instance_norm", "batch_norm"), _NORM),
     "rms_norm": ("root_mean_square",),
     "scaled_dot_product_attention": ("attention",),

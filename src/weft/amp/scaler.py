@@ -11,7 +11,8 @@ from ..core.backends import BACKENDS
 from ..core.record import record
 from ..core.settings import current
 from ..core.value import TENSORS
-from ..optim.clip import gather_gradients, global_norm
+from ..optim.clip import gather_gradients
+from ..optim.norms import global_norm
 from ..optim.rescale import rescale
 from ..optim.staged import norm_of
 from .config import AmpConfig
@@ -32,11 +33,12 @@ class _UnscaledGradients:
     """Gradients unscaled since the last update; holds their owner, whose id is the key."""
 
     whose: Any
-    norm: float
+    norm: Any
     stepped: bool = False
 
     @property
     def overflowed(self) -> bool:
+        self.norm = float(self.norm)  # waits for a GPU, once
         return not isfinite(self.norm)
 
 
@@ -183,7 +185,8 @@ class GradScaler:
                gradients
 
         The norm is infinite or NaN if a gradient is: the step will be left out. It comes from the
-        same pass, and `wf.optim.clip_grads_with_norm` takes it.
+        same pass, and `wf.optim.clip_grads_with_norm` takes it. On a GPU it is a tensor, for which
+        only `step` waits.
 
         >>> import weft as wf
         >>> p, scaler = wf.Parameter([1.0, 2.0]), wf.amp.GradScaler(init_scale=4.0)

@@ -52,6 +52,10 @@ class _Around:
         """Whether its code came from the disk cache."""
         return self._executable.from_disk
 
+    def release(self) -> None:
+        """Free the memory that is kept for the next call."""
+        self._executable.release()
+
     def facts(self) -> Iterator[tuple[str, str]]:
         """How it runs, by titles."""
         yield from self._executable.facts()
@@ -93,6 +97,10 @@ class HostTensors(_Around):
         self._written = signature_of(self.schedule).written
         self._fresh = executable.fresh
         self._owned = _OwnedMemory(arrays)
+
+    def release(self) -> None:
+        """Free the memory that is kept for the next call."""
+        self._executable.release()
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """How it runs, by titles."""

@@ -7,12 +7,14 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from . import dtypes
-from .dispatch import above
-from .op import Op
+from .backends import BACKENDS
+from .dispatch import above, finish
+from .op import Caller, Op
 from .record import field, record
 from .settings import current, exactly
 from .types import Array
-from .value import TENSORS
+from .value import GROUND, RESULT, TENSORS
+from .versions import last_write
 
 HALF, SINGLE, ANY = "half", "single", "any"
 COLUMNS = (HALF, SINGLE, ANY)
@@ -27,10 +29,12 @@ class Autocast:
     """The dtypes of an autocast block: rows marked "half" in `dtype`, "single" in float32.
 
     columns  (name, column) pairs that override the table's column of these rows
+    kept     the casts of parameters that the block which is running has made
     """
 
     dtype: np.dtype
     columns: tuple[tuple[str, str], ...] = ()
+    kept: "KeptCasts | None" = field(default=None, repr=False, compare=False)
     _column: dict[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -53,6 +57,55 @@ class Autocast:
             return []
         return [(i, dtype) for i in places if _differs(args[i].dtype, dtype)]
 
+    def cast(self, x: Array, dtype: np.dtype) -> Array:
+        """x cast to a dtype, as an operation that is recorded."""
+        return above.cast(x, dtype) if self.kept is None else self.kept.cast(x, dtype)
+
+
+class KeptCasts:
+    """The half-precision copies of parameters that an autocast block has made, each of them once.
+
+    Only memory is shared: every use records a cast of its own, so that gradients are added in the
+    parameters' dtype, as they are without copies that are kept. A copy is made anew if its
+    parameter was given other memory, or was written to.
+    """
+
+    def __init__(self) -> None:
+        # By id and dtype: the parameter (which holds the id), its memory and version, the copy.
+        self._made: dict[tuple[int, np.dtype], tuple[Array, Any, Any, Any]] = {}
+        self._open = True
+
+    def cast(self, x: Array, dtype: np.dtype) -> Array:
+        """x cast to a dtype, from the copy there is if it is still right."""
+        version = self._version(x) if self._open and dtype in dtypes.HALF else None
+        if version is None:
+            return above.cast(x, dtype)
+        key, raw = (id(x), dtype), x._data
+        _, memory, then, copy = self._made.get(key, (None, None, None, None))
+        if memory is raw and then == version:
+            return finish(above.cast.op, [x], [raw], copy, (dtype,), raw.__class__)
+        made = above.cast(x, dtype)
+        self._made[key] = x, raw, version, made._data
+        return made
+
+    def _version(self, x: Array) -> tuple[int, int | None] | None:
+        """When a parameter's memory was last written to; None: x is none, or it is unknown.
+
+        PyTorch counts writes, but not those of its fused optimizers; the house's own are stamped.
+        """
+        if x.__class__ not in GROUND or _settings().staging is not None:
+            return None
+        leaf = x.requires_grad and x.is_leaf
+        if not leaf and x.__class__ is RESULT[0]:
+            return None
+        count = BACKENDS[x._data.__class__].version(x._data)
+        return None if count is None else (count, last_write(x._data))
+
+    def close(self) -> None:
+        """Drop the copies, and keep no more: the block is over."""
+        self._open = False
+        self._made.clear()
+
 
 def _castable(found: Iterable[np.dtype]) -> bool:
     """Whether none is double or complex.
@@ -64,6 +117,15 @@ def _castable(found: Iterable[np.dtype]) -> bool:
 
 def _differs(own: np.dtype, dtype: np.dtype) -> bool:
     return own in _CASTABLE and own != dtype
+
+
+def cast_ahead(row: Caller, x: Array, *others: Array) -> Array:
+    """x as a row will cast it beside other arguments, for a view of a cast that is kept."""
+    autocast = _settings().autocast
+    if autocast is None:
+        return x
+    wanted = dict(autocast.casts(row.op, (x, *others)))
+    return autocast.cast(x, wanted[0]) if 0 in wanted else x
 
 
 # The column of each composite function that has one of its own.
@@ -87,7 +149,7 @@ def computed_in(column: str, name: str | None = None) -> Callable[[Callable[P, T
                 return f(*args, **kwargs)
             dtype = autocast.dtype_for(own, column)
             if dtype is not None and _castable(t.dtype for t in _tensors((args, kwargs))):
-                args, kwargs = _cast((args, kwargs), dtype)
+                args, kwargs = _cast((args, kwargs), dtype, autocast)
             with exactly():
                 return f(*args, **kwargs)
 
@@ -104,10 +166,10 @@ def _tensors(x: Any) -> list[Array]:
     return [t for v in inside for t in _tensors(v)]
 
 
-def _cast(x, dtype: np.dtype):
+def _cast(x, dtype: np.dtype, autocast: Autocast):
     """The same tuples, lists and dicts with the tensors cast."""
     if x.__class__ in TENSORS:
-        return above.cast(x, dtype) if _differs(x.dtype, dtype) else x
+        return autocast.cast(x, dtype) if _differs(x.dtype, dtype) else x
     if isinstance(x, dict):
-        return {k: _cast(v, dtype) for k, v in x.items()}
-    return type(x)([_cast(v, dtype) for v in x]) if type(x) in (tuple, list) else x
+        return {k: _cast(v, dtype, autocast) for k, v in x.items()}
+    return type(x)([_cast(v, dtype, autocast) for v in x]) if type(x) in (tuple, list) else x

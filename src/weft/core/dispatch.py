@@ -12,7 +12,7 @@ from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .box import BOXED, BOXES, check_levels, ground, level_of
 from .explain import explain_at_level, explain_error
 from .numbers import plain_in, unwrap_number
-from .op import Op
+from .op import Caller, Op
 from .recording import inexact, mark, track
 from .settings import current
 from .share import LENT, lend
@@ -23,7 +23,7 @@ from .value import GROUND, TENSORS, wrap
 class Above:
     """Functions that the layers above install: `cast`, `adopt` (foreign data), sweeps and hooks."""
 
-    cast: Callable[[Any, Any], Any]
+    cast: Caller
     adopt: Callable[..., Any]
     sweep: Callable[..., dict[Any, Any]]
     visit: Callable[[Any, Any], Any]
@@ -85,14 +85,14 @@ def _apply_row(op: Op, args: Sequence[Array], static: Static, public: bool) -> A
         if op.foreign:
             raise
         raise explain_error(op, args, static, e) from None
-    return _finish(op, args, raws, z, static, cls)
+    return finish(op, args, raws, z, static, cls)
 
 
 def _apply_cast(op: Op, args: Sequence[Array], static: Static, public: bool, autocast: Any) -> Any:
     """`apply` under autocast: cast the arguments, then run everything below without autocast."""
     args = lift_foreign(op, args)
     for i, dtype in autocast.casts(op, args):
-        args[i] = above.cast(args[i], dtype)
+        args[i] = autocast.cast(args[i], dtype)
     token = current.set(current.get().exact)
     try:
         return apply(op, args, static, public)
@@ -300,7 +300,7 @@ def common_backend(op: Op, raws: Sequence[Raw]) -> type | None:
     return cls
 
 
-def _finish(op: Op, boxed, raws, z, static, cls):
+def finish(op: Op, boxed, raws, z, static, cls):
     """Wrap the result in a tensor, record it if a parent is tracked, check it under `anomaly`."""
     settings = current.get()
     single = op.outputs == 1

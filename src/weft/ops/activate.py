@@ -9,7 +9,7 @@ import math
 from ..core.op import Caller
 from .batching import pointwise
 from .elementwise import exp, expit, tanh
-from .rows import linear, private, single, times
+from .rows import fused, linear, private, single, times
 from .samples import neural as samples
 from .samples.case import reals
 from .structural import unbroadcast
@@ -26,7 +26,7 @@ gelu_slope: Caller = private(
 )
 gelu: Caller = private(
     "gelu",
-    [times(lambda t, y, x: t * gelu_slope(x))],
+    [fused("gelu_product", lambda t, y, x: t * gelu_slope(x))],
     reads="x",
     floating=True,
     sample=reals((-3, 3)),
@@ -48,7 +48,7 @@ gelu_tanh_slope: Caller = private(
 )
 gelu_tanh: Caller = private(
     "gelu_tanh",
-    [times(lambda t, y, x: t * gelu_tanh_slope(x))],
+    [fused("gelu_tanh_product", lambda t, y, x: t * gelu_tanh_slope(x))],
     reads="x",
     floating=True,
     sample=reals((-3, 3)),
@@ -66,7 +66,7 @@ silu_slope: Caller = private(
 )
 silu: Caller = private(
     "silu",
-    [times(lambda t, y, x: t * silu_slope(x))],
+    [fused("silu_product", lambda t, y, x: t * silu_slope(x))],
     reads="x",
     floating=True,
     sample=reals((-3, 3)),

@@ -32,6 +32,7 @@ from .logic import (
 from .rows import (
     elementwise,
     elementwise_shape,
+    fused,
     linear,
     mark_unbounded,
     private,
@@ -325,7 +326,7 @@ log1p: Caller = scalars_too(
 )
 expit: Caller = elementwise(
     "expit",
-    [times(lambda t, y, x: t * (y - y * y))],
+    [fused("expit_product", lambda t, y, x: t * (y - y * y))],
     reads="y",
     floating=True,
     spell=("sigmoid",),
@@ -437,7 +438,7 @@ cosh: Caller = single(
 )
 tanh: Caller = elementwise(
     "tanh",
-    [times(lambda t, y, x: t - t * y * y)],
+    [fused("tanh_product", lambda t, y, x: t - t * y * y)],
     reads="y",
     floating=True,
     sample=samples.unary,

@@ -27,7 +27,7 @@ from .strong import strong_product
 from .structural import broadcast_to, sum_
 
 
-def _check(name: str, x: Aval, w: Aval) -> tuple[int, ...]:
+def check_weight(name: str, x: Aval, w: Aval) -> tuple[int, ...]:
     """The shape of the variances, if the weight fits."""
     real_only(name, x)
     cut = x.ndim - w.ndim
@@ -40,40 +40,40 @@ def _check(name: str, x: Aval, w: Aval) -> tuple[int, ...]:
 
 
 def _shape(x: Aval, w: Aval, b: Aval, eps, dtype):
-    variances = _check("layer_norm", x, w)
+    variances = check_weight("layer_norm", x, w)
     if b.shape != w.shape:
         raise ShapeError(f"layer_norm: weight {w.shape} and bias {b.shape}; expected one shape")
     x = x.like(dtype=floating(dtypes.promote_all([x.dtype, w.dtype, b.dtype])))
     return x, x, x.like(variances, dtypes.canonical(dtype))
 
 
-def _split(x, w) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def split_axes(x, w) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The axes of x before the weight's, and the weight's."""
     cut = len(x.shape) - len(w.shape)
     return tuple(range(cut)), tuple(range(cut, len(x.shape)))
 
 
-def _sum(*terms):
+def total(*terms):
     """The sum of the terms that are there; None for none."""
-    total = None
+    found = None
     for t in terms:
         if t is not None:
-            total = t if total is None else total + t
-    return total
+            found = t if found is None else found + t
+    return found
 
 
-def _times(t, other):
+def product(t, other):
     return None if t is None else t * other
 
 
 def _push(tangents, results, x, w, b, eps, dtype):
     tx, tw, tb = tangents
     out, y, variance = results
-    axes = _split(y, w)[1]
+    axes = split_axes(y, w)[1]
     ty = tv = None
     if tx is not None:
         ty, _, tv = standardise_push((tx,), (y, None, variance), x, axes, eps, dtype)
-    moved = _sum(_times(ty, w), _times(tw, y), tb)
+    moved = total(product(ty, w), product(tw, y), tb)
     return (
         broadcast_to(moved, out.shape),
         strong_product(y, 0.0) if ty is None else ty,
@@ -85,13 +85,13 @@ def _pull(gs, results, x, w, b, eps, dtype):
     (g, gy, gv), (_, y, variance) = gs, results
     if g is not None and gy is None and gv is None:
         return layer_norm_gradient(g, y, variance, w, eps)
-    lead, axes = _split(y, w)
-    h = _sum(_times(g, w), gy)
+    lead, axes = split_axes(y, w)
+    h = total(product(g, w), gy)
     (dx,) = standardise_pull((h, None, gv), (y, None, variance), x, axes, eps, dtype)
-    return dx, _over(_times(g, y), lead), _over(g, lead)
+    return dx, sum_over(product(g, y), lead), sum_over(g, lead)
 
 
-def _over(x, axes):
+def sum_over(x, axes):
     return None if x is None else sum_(x, axes, False)
 
 
@@ -128,20 +128,20 @@ layer_norm: Caller = general(
 
 
 def _gradient_shape(g: Aval, y: Aval, variance: Aval, w: Aval, eps):
-    _check("layer_norm_gradient", y, w)
+    check_weight("layer_norm_gradient", y, w)
     return y, w, w
 
 
 def _gradient_push(tangents, results, g, y, variance, w, eps):
     tg, ty, tv, tw = tangents
-    lead, axes = _split(y, w)
-    h, th = g * w, _sum(_times(tg, w), _times(tw, g))
+    lead, axes = split_axes(y, w)
+    h, th = g * w, total(product(tg, w), product(tw, g))
     moved = projection_push((th, ty), None, h, y, axes, True) if th is not ty else None
-    tdx = _sum(
-        _times(moved, rsqrt(variance + eps)),
-        _times(tv, results[0] / (variance + eps) * -0.5),
+    tdx = total(
+        product(moved, rsqrt(variance + eps)),
+        product(tv, results[0] / (variance + eps) * -0.5),
     )
-    found = tdx, _over(_sum(_times(tg, y), _times(ty, g)), lead), _over(tg, lead)
+    found = tdx, sum_over(total(product(tg, y), product(ty, g)), lead), sum_over(tg, lead)
     pairs = zip(found, results, strict=True)
     return tuple(strong_product(z, 0.0) if t is None else as_(t, z) for t, z in pairs)
 

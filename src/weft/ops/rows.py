@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
+from ..core.backends import BACKENDS
 from ..core.call import caller
 from ..core.op import (
     Caller,
@@ -19,6 +20,7 @@ from ..core.op import (
     enter,
     states_product,
 )
+from ..core.value import HIGHER
 from .batching import pointwise
 
 # A computation, a shape rule, or part of a derivative.
@@ -38,6 +40,27 @@ def times(product: F) -> F:
     """Mark a partial that is stated as its product with t: (t, y, *args, *static) -> ∂y/∂xᵢ·t."""
     product.times = True  # type: ignore[attr-defined]
     return product
+
+
+def fused(kernel: str, product: Formula) -> Formula:
+    """A product with t, as `times` states it, that a backend may have as one kernel.
+
+    kernel  its name there: (t, y, x), of raw arrays of real numbers, to the product
+    """
+    kernels: dict[type[Any], Formula | None] = {}
+
+    def choose(t: Any, y: Any, x: Any) -> Any:
+        kind = t.__class__
+        if kind not in kernels:
+            raw = kind in BACKENDS and kind not in HIGHER
+            kernels[kind] = getattr(BACKENDS[kind], kernel, None) if raw else None
+        found = kernels[kind]
+        if found is None or t.dtype in dtypes.RAW_COMPLEX:
+            return product(t, y, x)
+        alike = all([v is None or v.__class__ is kind for v in (y, x)])
+        return found(t, y, x) if alike else product(t, y, x)
+
+    return times(choose)
 
 
 def on_demand(pull: F) -> F:

@@ -22,7 +22,6 @@ from .clip import (
     clip_grad_norm,
     clip_grad_value,
     clip_grads_with_norm,
-    global_norm,
 )
 from .configs import (
     AdafactorConfig,
@@ -43,6 +42,7 @@ from .configs import (
 from .ema import EMA, EMAOptimizer
 from .groups import MultiGroupOptimizer, by_pattern
 from .lbfgs import LBFGS
+from .norms import global_norm
 from .optimizer import Optimizer
 from .optimizers import (
     LAMB,

@@ -4,7 +4,7 @@ Gradients come as a `GradientMap`, as parameters (or a module) whose `.grad` is 
 of gradients or of (id, parameter, gradient) triples, whose items are replaced.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from math import inf, isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -23,13 +23,13 @@ from ..ops.elementwise import clip, maximum, sqrt, where
 from ..ops.structural import cast, sum_
 from ..transform.modes.gradient_map import GradientMap
 from . import staged
+from .norms import array_norm, global_norm
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..nn.module import Module
 
 _G = TypeVar("_G", bound="Clipped")
-PIECE = 1 << 16
 # A container of gradients to be changed in place: a map, a list, parameters, or a module.
 Clipped: TypeAlias = "GradientMap | Module | list[Any] | Iterable[Tensor | tuple[str, Tensor]]"
 
@@ -56,7 +56,8 @@ def clip_grad_norm(
     error_if_nonfinite  whether a norm that is not finite is an error
 
     A norm that is not finite is returned, and the gradients stay as they are: scaling would
-    spread one NaN to all of them. In a function that is being compiled the norm is a tensor.
+    spread one NaN to all of them. In a function that is being compiled the norm is a tensor, and
+    so it is for gradients on a GPU, for which nothing waits until it is read: `float(norm)`.
 
     >>> import weft as wf
     >>> p = wf.Parameter([3.0, 4.0])
@@ -71,7 +72,7 @@ def clip_grad_norm(
     if current.get().staging is not None:
         return staged.stage_clip_norm(held, max_norm, plain(norm_type), error_if_nonfinite)
     total = global_norm([h.grad for h in held], norm_type)
-    if not isfinite(total) and error_if_nonfinite:
+    if error_if_nonfinite and not isfinite(total):
         raise errors.AnomalyError(_culprits(held, total, norm_type))
     _limit(held, max_norm, total)
     return total
@@ -99,10 +100,32 @@ def clip_grads_with_norm(grads: Clipped, max_norm: float, total_norm: float) -> 
     _limit(gather_gradients("clip_grads_with_norm", grads), max_norm, total_norm)
 
 
-def _limit(held: list[HeldGradient], max_norm: float, total: float) -> None:
+def _limit(held: list[HeldGradient], max_norm: float, total: Any) -> None:
+    if type(total) in TENSORS and all([h.grad.device == total.device for h in held]):
+        raw = total._data
+        multiply(held, BACKENDS[type(raw)].limiting_factor(raw, max_norm))
+        return
+    total = float(total)
     if isfinite(total) and total > max_norm:
-        for h in held:
-            h.replace(_scale(h.grad, max_norm / total))
+        multiply(held, max_norm / total)
+
+
+def multiply(held: list[HeldGradient], factor: Any) -> list[Any]:
+    """Multiply gradients by a number, or by a raw 0-d array on their device; the new arrays."""
+    made, elsewhere = [], {}
+    for h in held:
+        if h.grad.device == "cpu":
+            made.append(_scale(h.grad, factor)._data)
+            h.replace(wrap(made[-1]))
+        else:
+            elsewhere.setdefault(h.grad.device, []).append(h)
+    for there in elsewhere.values():
+        arrays = [as_seen_by_trace(h.grad)._data for h in there]
+        products = BACKENDS[type(arrays[0])].multiples(arrays, factor)
+        for h, product in zip(there, products, strict=True):
+            h.replace(wrap(product))
+        made += products
+    return made
 
 
 def clip_grad_value(grads: Clipped, clip_value: float) -> None:
@@ -195,72 +218,6 @@ class GradientClipper:
         """
         self.total_norm = clip_grad_norm(grads, self.max_norm)
         return grads
-
-
-def global_norm(grads: "Iterable[Tensor | None]", norm_type: float = 2.0) -> float:
-    """The norm of all gradients as one vector; infinite or NaN if one of them is.
-
-    grads      a `GradientMap`, a list of gradients, or parameters, whose `.grad` is meant
-    norm_type  the exponent of the norm
-
-    In a function that is being compiled the norm is a tensor.
-
-    >>> import weft as wf
-    >>> wf.optim.global_norm([wf.tensor([3.0]), wf.tensor([4.0])])
-    5.0
-    """
-    if not norm_type > 0:
-        raise errors.ArgumentError(f"norm: norm_type={norm_type}, expected a number > 0")
-    if current.get().staging is not None:
-        return staged.norm_of([g for g in grads if g is not None], plain(norm_type))
-    return common_norm([array_norm(g._data, norm_type) for g in grads if g is not None], norm_type)
-
-
-def common_norm(norms: list[float], norm_type: float) -> float:
-    """The norm of the concatenation of vectors, from the norm of each."""
-    if any(n != n for n in norms):
-        return float("nan")
-    if norm_type == inf or not norms:
-        return max(norms, default=0.0)
-    largest = max(norms)
-    if largest == 0 or largest == inf:
-        return largest
-    return largest * sum((n / largest) ** norm_type for n in norms) ** (1.0 / norm_type)
-
-
-def array_norm(raw: Any, kind: float) -> float:
-    """The norm of one array; in double precision if its powers overflow in its own."""
-    xp = BACKENDS[type(raw)]
-    dtype = xp.dtype_of(raw)
-    with xp.quiet():
-        if kind == inf:
-            largest = [float(part.max()) for part in _parts(raw, kind, dtypes.accumulator(dtype))]
-            return common_norm(largest, inf)
-        found = _power_sum(raw, kind, dtypes.accumulator(dtype))
-        if found == inf and dtypes.to_real(dtype) != dtypes.float64:
-            found = _power_sum(raw, kind, _WIDEST[dtypes.is_complex(dtype)])
-    return found ** (1.0 / kind)
-
-
-_WIDEST = {False: dtypes.float64, True: dtypes.complex128}
-
-
-def _parts(raw: Any, kind: float, dtype: Any) -> Iterator[Any]:
-    """The elements in pieces, in another dtype; their magnitudes, unless they are only squared."""
-    xp = BACKENDS[type(raw)]
-    line, own = raw.reshape(-1), xp.dtype_of(raw)
-    for start in range(0, len(line), PIECE):
-        part = line[start : start + PIECE]
-        part = part if own == dtype else xp.cast(part, dtype)
-        yield abs(part) if kind != 2 or dtypes.is_complex(dtype) else part
-
-
-def _power_sum(raw: Any, kind: float, dtype: Any) -> float:
-    """Σ |x|ᵏ, by blocks whose sums are added in double precision: the same for any thread count."""
-    total = 0.0
-    for part in _parts(raw, kind, dtype):
-        total += float((part * part if kind == 2 else part**kind).sum())
-    return total
 
 
 def _scale(g, factor):

@@ -31,7 +31,7 @@ from .parameters import (
     parameters_of_variables,
     raw_gradient,
 )
-from .walk import Job, walk
+from .walk import Job, is_fused, walk
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
@@ -412,9 +412,10 @@ class Optimizer:
         """
         slots, every = self._fit_slots(entry, p)
         own = self.state[entry.key]
-        self.rescale(entry.group, own)
+        rule = self.rule_of(own)
+        self.rescale(entry.group, own, is_fused(rule, p))
         own["step"] += 1
-        rule, numbers = self.rule_of(own), self.numbers(entry.group, own)
+        numbers = self.numbers(entry.group, own)
         key = (rule, id(entry.group), *numbers.values())
         if key not in shared:
             both = entry.group | numbers
@@ -455,8 +456,8 @@ class Optimizer:
         self._fit_slots(entry, entry.param._data)
         self.rescale(entry.group, self.state[entry.key])
 
-    def rescale(self, group: dict[str, Any], own: dict[str, Any]) -> None:
-        """Update the arrays of a state to changed settings."""
+    def rescale(self, group: dict[str, Any], own: dict[str, Any], averages: bool = False) -> None:
+        """Update the arrays of a state to changed settings; discounted sums maybe to averages."""
 
     def fitting_gradient(self, entry: ParameterEntry, g: "Tensor") -> "Tensor":
         """The gradient of a parameter, checked against its shape and dtype, as a tensor."""

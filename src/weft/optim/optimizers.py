@@ -32,17 +32,22 @@ _SUMS = {
 
 
 class _Moments(Optimizer):
-    """An optimizer that keeps discounted sums of gradients and of their squares."""
+    """An optimizer that keeps discounted sums of gradients and of their squares.
+
+    A state says for which β its sums are: (1 − β) times a sum is the average. Averages themselves
+    are sums for β = 0.
+    """
 
     started = {"step": 0, "beta1": 0.0, "beta2": 0.0}  # noqa: RUF012  (the base says what it is)
 
-    def rescale(self, group: dict[str, Any], own: dict[str, Any]) -> None:
+    def rescale(self, group: dict[str, Any], own: dict[str, Any], averages: bool = False) -> None:
         for beta, names in _SUMS.items():
-            if own["step"] and own[beta] != group[beta]:
+            wanted = 0.0 if averages else group[beta]
+            if own["step"] and own[beta] != wanted:
                 # As averages the sums do not change when β does.
                 for name in [n for n in names if n in own]:
-                    own[name] *= (1.0 - own[beta]) / (1.0 - group[beta])
-            own[beta] = group[beta]
+                    own[name] *= (1.0 - own[beta]) / (1.0 - wanted)
+            own[beta] = wanted
 
 
 class SGD(Optimizer):

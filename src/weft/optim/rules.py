@@ -6,6 +6,7 @@ tensors, and the registers of `program` share one code.
 
 Adam and its kin keep their moments as discounted sums, m = Σ β₁ᵏg and v = Σ β₂ᵏg². An average is
 1 − β times as large, and that factor goes into the numbers of a step, not through the arrays.
+PyTorch's own kernels take averages, so that eager steps on its arrays keep those (`walk.is_fused`).
 """
 
 from typing import Any

@@ -15,6 +15,7 @@ from ..backend.shared.threads import PASS, share
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.record import record
+from . import rules
 from .program import UpdateProgram
 
 # Elements of a block: a rule's operands fit the CPU's caches; on an accelerator temporaries
@@ -26,6 +27,14 @@ _SMALL_ON_HOST, _SMALL_ON_ACCELERATOR = 1 << 13, 1 << 22
 _FOR_A_PROGRAM = 1 << 16
 # About how many passes over the elements a rule makes.
 _PASSES = 8
+# The rules that PyTorch's backend has as one kernel. Their moments are averages there, which is
+# what discounted sums for β = 0 are.
+_FUSED = {
+    rules.sgd: "update_sgd",
+    rules.adam: "update_adam",
+    rules.adamw: "update_adamw",
+    rules.average: "update_average",
+}
 
 
 @record
@@ -62,6 +71,11 @@ def walk(jobs: list[Job]) -> None:
     run()
 
 
+def is_fused(rule: Callable[..., Any], p: Any) -> bool:
+    """Whether the parameter's backend has the rule as one kernel, on averages."""
+    return rule in _FUSED and BACKENDS[type(p)].name == "torch"
+
+
 def _walk(jobs: list[Job]) -> None:
     together: dict[tuple, list[Job]] = {}
     for job in jobs:
@@ -72,8 +86,9 @@ def _walk(jobs: list[Job]) -> None:
             memory = (type(p), p.dtype, p.device, len(job.columns), job.every)
             together.setdefault((job.rule, id(job.hyper), *memory), []).append(job)
     for alike in together.values():
-        xp = BACKENDS[type(alike[0].columns[0])]
-        getattr(xp, "walk", _do_alike)(alike)  # arrays without values only count the step
+        p = alike[0].columns[0]
+        run = _do_fused if is_fused(alike[0].rule, p) else _do_alike
+        getattr(BACKENDS[type(p)], "walk", run)(alike)  # arrays without values only count the step
 
 
 def working_dtype(dtype: np.dtype) -> np.dtype[Any]:
@@ -121,6 +136,40 @@ def _do_alike(jobs: list[Job]) -> None:
     share(pieces, lambda: partial(_do_piece, run, raw_dtype, xp), operations)
     for job in flats:
         job.finish()
+
+
+def _do_fused(jobs: list[Job]) -> None:
+    """One kernel for all arrays in their own memory; the others are cast in blocks."""
+    first = jobs[0]
+    xp = BACKENDS[type(first.columns[0])]
+    dtype = xp.raw_dtype(_dtype(first, xp))
+    update = partial(getattr(xp, _FUSED[first.rule]), **first.hyper)
+    direct = [job.columns for job in jobs if _is_direct(job, dtype)]
+    if direct:
+        update(*[list(column) for column in zip(*direct, strict=True)])
+    if len(direct) == len(jobs):
+        return
+    flats = [_FlatJob(job, xp) for job in jobs if not _is_direct(job, dtype)]
+    for piece in _pieces(flats, _ACCELERATOR, _ACCELERATOR):
+        _update_cast(update, dtype, xp, piece)
+    for job in flats:
+        job.finish()
+
+
+def _is_direct(job: Job, dtype) -> bool:
+    """Whether kernels of real numbers of this dtype can walk the arrays as they are."""
+    return all([c.dtype == dtype and c.is_contiguous() for c in job.columns])
+
+
+def _update_cast(update: Callable[..., None], dtype, xp, piece: list[list]) -> None:
+    """Update casts of the arrays, and write back those that are not the arrays themselves."""
+    columns = [list(c) for c in zip(*piece, strict=True)]
+    casts = [[_in(x, dtype, xp) for x in column] for column in columns]
+    update(*casts)
+    for held, new in zip(_write_columns(columns), _write_columns(casts), strict=True):
+        pairs = [(a, b) for a, b in zip(held, new, strict=True) if a is not b]
+        if pairs:
+            xp._foreach_copy_(*map(list, zip(*pairs, strict=True)))
 
 
 def _run_rule(rule: Callable[..., Any], hyper: dict, xp, columns: list) -> None:

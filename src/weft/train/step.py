@@ -125,7 +125,7 @@ class Stepper:
             return value
 
     def _norm(self, pairs: Pairs) -> float:
-        return self.precision.norm(self.optimizer, pairs)
+        return float(self.precision.norm(self.optimizer, pairs))
 
     def _pairs(self) -> Pairs:
         pairs = [(name, p) for name, p in self.trained() if p.grad is not None]

@@ -294,6 +294,26 @@ def _open(gates: Array) -> None:
     np.divide(gates.dtype.type(1), gates, gates)
 
 
+def native_layer_norm(
+    x: Array, w: Array, b: Array, eps: float, dtype: np.dtype
+) -> tuple[Array, Array, Array]:
+    wide = _wide(x)
+    axes = tuple(range(x.ndim - w.ndim, x.ndim))
+    y, mean, variance = standardise(wide, axes, eps, wide.dtype)
+    rate = 1 / np.sqrt(variance + wide.dtype.type(eps))
+    return _in(x.dtype, y * _wide(w) + _wide(b)), _in(dtype, mean), _in(dtype, rate)
+
+
+@_in_single
+def native_layer_norm_gradient(
+    g: Array, x: Array, mean: Array, rate: Array, w: Array
+) -> tuple[Array, Array, Array]:
+    axes, lead = tuple(range(x.ndim - w.ndim, x.ndim)), tuple(range(x.ndim - w.ndim))
+    y = _in(x.dtype, (x - mean) * rate)
+    dx = projection(g * w, y, axes, True) * rate
+    return _in(x.dtype, dx), (g * y).sum(lead), g.sum(lead)
+
+
 @_in_single
 def lstm_cell(z: Array, c: Array) -> tuple[Array, Array, Array]:
     lead = np.broadcast_shapes(z.shape[:-1], c.shape[:-1])

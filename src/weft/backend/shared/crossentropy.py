@@ -62,14 +62,17 @@ class LogitLines:
 
     def each(self, do: Callable[[slice], None], passes: int) -> None:
         """Run every chunk; with NumPy, by the thread pool."""
+        if self.xp.name == "numpy":
+            threads.share(self.chunks(), lambda: do, self.count * self.n * passes * threads.PASS)
+        else:
+            for chunk in self.chunks():
+                do(chunk)
+
+    def chunks(self) -> list[slice]:
+        """The lines of each chunk."""
         kind = "cuda" if self.device.startswith("cuda") else self.xp.name
         step = max(1, CHUNK[kind] // self.n)
-        chunks = [slice(k, min(k + step, self.count)) for k in range(0, self.count, step)]
-        if kind == "numpy":
-            threads.share(chunks, lambda: do, self.count * self.n * passes * threads.PASS)
-        else:
-            for chunk in chunks:
-                do(chunk)
+        return [slice(k, min(k + step, self.count)) for k in range(0, self.count, step)]
 
     def shift(self, rows: slice, by: Raw) -> Raw:
         """A copy of a chunk of logits, less a number for each line."""

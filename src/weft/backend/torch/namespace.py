@@ -34,8 +34,11 @@ _FAMILIES = (
     "linalg",
     "random",
     "neural",
+    "losses",
     "convolve",
     "pool",
+    "updates",
+    "gradients",
 )
 
 TO_TORCH: dict[np.dtype, torch.dtype] = {d: getattr(torch, d.name) for d in dtypes.ALL}
@@ -134,6 +137,11 @@ def is_frozen(x: torch.Tensor) -> bool:
     return getattr(x, "weft_shared", False) or getattr(x._base, "weft_shared", False)
 
 
+def version(x: torch.Tensor) -> int:
+    """How often the memory of x was written to."""
+    return x._version
+
+
 def nbytes(x: torch.Tensor) -> int:
     return x.nelement() * x.element_size()
 
@@ -171,7 +179,7 @@ def devices() -> list[str]:
 
 
 def to_numpy(x: torch.Tensor) -> np.ndarray:
-    host = x.detach().cpu()
+    host = x.detach().cpu()  # waits for the current stream only
     if host.dtype == torch.bfloat16:
         return host.view(torch.uint16).numpy().view(dtypes.bfloat16)
     return host.resolve_conj().resolve_neg().numpy()
@@ -179,13 +187,39 @@ def to_numpy(x: torch.Tensor) -> np.ndarray:
 
 def from_any(raw: Any, device: str) -> torch.Tensor:
     """A NumPy or torch array as a torch array on `device`."""
-    if not isinstance(raw, torch.Tensor):
-        raw = np.asarray(raw)  # rules may pass NumPy's scalars
-        if raw.dtype == dtypes.bfloat16:
-            raw = torch.from_numpy(np.array(raw.view(np.uint16))).view(torch.bfloat16)
-        else:
-            raw = torch.from_numpy(np.array(raw))
-    return raw.to(torch_device(device))
+    target = torch_device(device)
+    if isinstance(raw, torch.Tensor):
+        return raw.to(target)
+    raw = np.asarray(raw)  # rules may pass NumPy's scalars
+    if target.type == "cuda" and raw.nbytes <= _PINNED:
+        return upload(raw, target)
+    if raw.dtype == dtypes.bfloat16:
+        copied = torch.from_numpy(np.array(raw.view(np.uint16))).view(torch.bfloat16)
+    else:
+        copied = torch.from_numpy(np.array(raw))
+    return copied.to(target)
+
+
+# The most bytes that go through pinned memory, which PyTorch keeps for the next time.
+_PINNED = 1 << 28
+
+
+def upload(raw: np.ndarray, target: torch.device) -> torch.Tensor:
+    """A copy of a NumPy array on a GPU, for which nobody waits: pinned memory lies in between.
+
+    PyTorch does not use that memory again before the copy is complete.
+    """
+    host = pinned(raw.shape, raw_dtype(raw.dtype))
+    if raw.dtype == dtypes.bfloat16:
+        np.copyto(host.view(torch.uint16).numpy(), raw.view(np.uint16))
+    else:
+        np.copyto(host.numpy(), raw)
+    return host.to(target, non_blocking=True)
+
+
+def pinned(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+    """Pinned host memory."""
+    return torch.empty(shape, dtype=dtype, pin_memory=True)
 
 
 def full(shape: Shape, value: complex, dtype: np.dtype, device: str = "torch") -> torch.Tensor:

@@ -13,13 +13,37 @@ from . import namespace as torch_
 from .types import Array, Axes, Function, Operand, Shape
 
 _HALF = (torch.float16, torch.bfloat16)
+_aten = torch.ops.aten
 
 
 gelu = torch.nn.functional.gelu
 
 
+# Products of a cotangent with the slopes of activations, in one pass.
+
+
+def gelu_product(t: Array, y: Array | None, x: Array) -> Array:
+    return _aten.gelu_backward(t, x)
+
+
+def gelu_tanh_product(t: Array, y: Array | None, x: Array) -> Array:
+    return _aten.gelu_backward(t, x, approximate="tanh")
+
+
+def silu_product(t: Array, y: Array | None, x: Array) -> Array:
+    return _aten.silu_backward(t, x)
+
+
+def expit_product(t: Array, y: Array, x: Array | None) -> Array:
+    return _aten.sigmoid_backward(t, y)
+
+
+def tanh_product(t: Array, y: Array, x: Array | None) -> Array:
+    return _aten.tanh_backward(t, y)
+
+
 def gelu_slope(x: Array) -> Array:
-    return torch.ops.aten.gelu_backward(torch.ones_like(x), x)
+    return _aten.gelu_backward(torch.ones_like(x), x)
 
 
 def gelu_tanh(x: Array) -> Array:
@@ -27,14 +51,14 @@ def gelu_tanh(x: Array) -> Array:
 
 
 def gelu_tanh_slope(x: Array) -> Array:
-    return torch.ops.aten.gelu_backward(torch.ones_like(x), x, approximate="tanh")
+    return _aten.gelu_backward(torch.ones_like(x), x, approximate="tanh")
 
 
 silu = torch.nn.functional.silu
 
 
 def silu_slope(x: Array) -> Array:
-    return torch.ops.aten.silu_backward(torch.ones_like(x), x)
+    return _aten.silu_backward(torch.ones_like(x), x)
 
 
 def softplus(x: Array) -> Array:
@@ -109,6 +133,31 @@ def layer_norm_gradient(
     dx = projection(g * w, y, _last(y, w), True) * torch.rsqrt(variance + eps)
     lines = (-1, *w.shape) if y.numel() else (0, *w.shape)
     return dx, (g * y).reshape(lines).sum(0), g.reshape(lines).sum(0)
+
+
+def native_layer_norm(
+    x: Array, w: Array, b: Array, eps: float, dtype: np.dtype
+) -> tuple[Array, Array, Array]:
+    lines, scale, shift = (_single_on_cpu(a) for a in (x, w, b))
+    out, mean, rate = _aten.native_layer_norm(lines, w.shape, scale, shift, eps)
+    raw = torch_.raw_dtype(dtype)
+    return out.to(x.dtype), mean.to(raw), rate.to(raw)
+
+
+def native_layer_norm_gradient(
+    g: Array, x: Array, mean: Array, rate: Array, w: Array
+) -> tuple[Array, Array, Array]:
+    along, lines, scale = (_single_on_cpu(a) for a in (g, x, w))
+    wide = torch.float32 if x.dtype in _HALF else x.dtype
+    statistics = [s.to(wide).contiguous() for s in (mean, rate)]  # ATen reads them so
+    given = (along, lines, w.shape, *statistics, scale, scale)
+    dx, dw, db = _aten.native_layer_norm_backward(*given, [True, True, True])
+    return dx.to(x.dtype), dw.to(x.dtype), db.to(x.dtype)
+
+
+def _single_on_cpu(x: Array) -> Array:
+    """x; on the CPU half types in float32: ATen would round the statistics to them there."""
+    return x.float() if x.dtype in _HALF and not x.is_cuda else x
 
 
 def _last(x: Array, w: Array) -> tuple[int, ...]:
@@ -320,14 +369,6 @@ def add_picked(x: Array, classes: Array, values: Array) -> None:
 
 def clear_lines(x: Array, mask: Array) -> None:
     x.masked_fill_(mask[:, None], 0)
-
-
-def cross_entropy(*args: Any) -> tuple[Array, Array, Array]:
-    return _crossentropy.cross_entropy(torch_, *args)
-
-
-def cross_entropy_gradient(*args: Any) -> Array:
-    return _crossentropy.cross_entropy_gradient(torch_, *args)
 
 
 def soft_cross_entropy(*args: Any) -> tuple[Array, Array, Array]:

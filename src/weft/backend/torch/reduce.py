@@ -20,13 +20,19 @@ def _floating(fn: Function) -> Function:
 
     @wraps(fn)
     def call(x, *static):
-        if not (x.is_floating_point() or x.is_complex()):
-            x = x.to(getattr(torch, default_float().name))
+        x = _as_floating(x)
         if x.dtype in _HALF:
             return fn(x.float(), *static).to(x.dtype)
         return fn(x, *static)
 
     return call  # type: ignore[return-value]
+
+
+def _as_floating(x: Array) -> Array:
+    """x; integers in the default float."""
+    if x.is_floating_point() or x.is_complex():
+        return x
+    return x.to(getattr(torch, default_float().name))
 
 
 def _accumulate(fn: Function) -> Function:
@@ -142,14 +148,12 @@ def logsumexp(x: Array, axes: Axes, keepdims: bool) -> Array:
     return torch.logsumexp(x, axes, keepdim=keepdims) if axes else x.clone()
 
 
-@_floating
 def softmax(x: Array, axis: int) -> Array:
-    return torch.softmax(x, axis)
+    return torch.softmax(_as_floating(x), axis)  # half types are summed in float32
 
 
-@_floating
 def log_softmax(x: Array, axis: int) -> Array:
-    return torch.log_softmax(x, axis)
+    return torch.log_softmax(_as_floating(x), axis)
 
 
 @_floating

@@ -79,7 +79,7 @@ def _linear_gradient(lift: Lift, at: LiftedEquation) -> Made:
 # -- normalisation, losses, cells: each line by itself ---------------------------------------------
 
 
-@rule("layer_norm")
+@rule("layer_norm", "native_layer_norm")
 def _layer_norm(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     x, w, b = at.e.inputs
@@ -98,6 +98,17 @@ def _layer_norm_gradient(lift: Lift, at: LiftedEquation) -> Made:
     lead = merge_spans(lift, [_only_lead(lift, v, core) for v in (g, y, variance)])
     flat = (None,) * core
     given = [lift.mask_padding(g, 0), lift.mask_padding(y, 0), variance, w]
+    return lift.keep(at, [(*lead, *flat), flat, flat], given)
+
+
+@rule("native_layer_norm_gradient")
+def _native_layer_norm_gradient(lift: Lift, at: LiftedEquation) -> Made:
+    g, x, mean, rate, w = at.e.inputs
+    _refuse_dynamic_weights(lift, w)
+    core = lift.aval(w).ndim
+    lead = merge_spans(lift, [_only_lead(lift, v, core) for v in (g, x, mean, rate)])
+    flat = (None,) * core
+    given = [*[lift.mask_padding(v, 0) for v in (g, x, mean, rate)], w]
     return lift.keep(at, [(*lead, *flat), flat, flat], given)
 
 

@@ -239,6 +239,24 @@ def _layer_norm_gradient(b: Builder, g, y, variance, w, eps):
     return dx, b.emit("sum", b.emit("multiply", g, y), lead, False), b.emit("sum", g, lead, False)
 
 
+@expands("native_layer_norm")
+def _native_layer_norm(b: Builder, x, w, bias, eps, dtype):
+    axes = range(len(b.shape(x)) - len(b.shape(w)), len(b.shape(x)))
+    y, mean, variance = _standardise(b, x, axes, eps, dtype)
+    scaled = b.emit("multiply", y, wide(b, w))
+    return b.emit("add", scaled, wide(b, bias)), mean, _rate(b, variance, eps)
+
+
+@expands("native_layer_norm_gradient")
+def _native_layer_norm_gradient(b: Builder, g, x, mean, rate, w):
+    g, x, mean, rate, w = (wide(b, v) for v in (g, x, mean, rate, w))
+    cut = len(b.shape(x)) - len(b.shape(w))
+    lead, axes = tuple(range(cut)), tuple(range(cut, len(b.shape(x))))
+    y = b.emit("multiply", b.emit("subtract", x, mean), rate)
+    dx = b.emit("multiply", _projection(b, b.emit("multiply", g, w), y, axes, True), rate)
+    return dx, b.emit("sum", b.emit("multiply", g, y), lead, False), b.emit("sum", g, lead, False)
+
+
 @expands("extreme_share")
 def _extreme_share(b: Builder, x, y, axes):
     """1/(number of elements equal to the extreme y, or NaN if y is) at those, else zero."""

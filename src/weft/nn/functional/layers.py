@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ... import errors
 from ...arrays.arguments import as_tensor, boxed_beside
 from ...core import dtypes
+from ...core.autocast import cast_ahead
 from ...core.settings import current
 from ...core.value import GROUND
 from ...ops.affine import affine
@@ -41,7 +42,7 @@ def linear(input: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -
         )
     if bias is not None and weight.ndim == 2:
         return affine(x, weight, as_tensor(bias))
-    y = matmul(x, mT(weight) if weight.ndim == 2 else weight)
+    y = matmul(x, mT(cast_ahead(matmul, weight, x)) if weight.ndim == 2 else weight)
     return y if bias is None else y + as_tensor(bias)
 
 

@@ -11,10 +11,12 @@ from ...arrays.inplace import copy_
 from ...core import dtypes
 from ...core.aval import integer_in
 from ...core.box import BOXES
+from ...core.settings import current
 from ...core.value import GROUND, TENSORS, wrap
 from ...ops.activate import scale_shift
 from ...ops.elementwise import rsqrt
 from ...ops.layernorm import layer_norm as _layer_norm
+from ...ops.native_norm import native_layer_norm
 from ...ops.normalise import root_mean_square, standardise
 from ...ops.reduce import mean as _mean
 from ...ops.structural import cast, reshape
@@ -23,6 +25,8 @@ from ...transform.modes.backward import no_grad
 from ...transform.modes.batch import Batch
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ...arrays.tensor import Tensor
     from ...arrays.types import ArrayLike, PerAxis
 
@@ -41,7 +45,8 @@ def layer_norm(
     weight, bias      of that shape; None: 1 and 0
     eps               what is added to the variance, which is divided by n
 
-    Keeps the normalised values and one number for each that was averaged.
+    Keeps the normalised values and one number for each that was averaged; on a GPU the input and
+    two numbers.
 
     >>> import weft as wf
     >>> wf.nn.functional.layer_norm([[1.0, 3.0]], 2, eps=0.0).tolist()
@@ -51,8 +56,12 @@ def layer_norm(
     shape = _trailing("layer_norm", x, normalized_shape)
     if weight is not None and bias is not None:
         w, b = as_tensor(weight), as_tensor(bias)
-        if w.shape == b.shape == shape and w.dtype == b.dtype == x.dtype:
-            return _layer_norm(x, w, b, float(eps), _wide(x))[0]
+        dtype = _computed_in(x)
+        if w.shape == b.shape == shape and w.dtype == b.dtype == dtype:
+            # What is kept there is what PyTorch's kernels want; compiled programs fuse the other.
+            native = x.device != "cpu" and current.get().staging is None
+            row = native_layer_norm if native else _layer_norm
+            return row(x, w, b, float(eps), dtypes.accumulator(dtype))[0]
     y = standardise(x, tuple(range(x.ndim - len(shape), x.ndim)), float(eps), _wide(x))[0]
     return _affine("layer_norm", y, shape, weight, bias)
 
@@ -80,6 +89,14 @@ def rms_norm(
         eps = _unit(_wide(x))
     y = root_mean_square(x, tuple(range(x.ndim - len(shape), x.ndim)), float(eps), _wide(x))[0]
     return _affine("rms_norm", y, shape, weight, None)
+
+
+def _computed_in(x) -> np.dtype:
+    """The dtype that layer norms of x are computed in: under autocast not its own."""
+    autocast = current.get().autocast
+    if autocast is None or x.dtype not in dtypes.HALF:
+        return x.dtype
+    return autocast.dtype_for("layer_norm", "single") or x.dtype
 
 
 def _wide(x):

@@ -54,6 +54,15 @@ def layer_norm_gradients(rng: Rng) -> Cases:
         yield Case((g, y, variance, w), (0.1,), f"{shape} over {ndim}")
 
 
+def native_layer_norm_gradients(rng: Rng) -> Cases:
+    for shape, ndim in _LAYERS:
+        cut = len(shape) - ndim
+        g, x, w = rng.normal(size=shape), rng.normal(size=shape), rng.normal(size=shape[cut:])
+        lines = (*shape[:cut], *(1,) * ndim)
+        centre, rate = rng.normal(size=lines), rng.uniform(0.5, 2.0, lines)
+        yield Case((g, x, centre, rate, w), (), f"{shape} over {ndim}")
+
+
 # queries, keys, values, mask
 _SEEN = np.array([[True, False, True], [True, True, False]])
 _ATTENTIONS = (
