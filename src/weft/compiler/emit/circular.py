@@ -1,14 +1,15 @@
 """Circular functions: x = n·π/2 + r by three exact products, and polynomials in r.
 
 Beyond `LIMIT` the reduction would lose digits; vectors that contain such a number call the C
-library lane by lane.
+library lane by lane, or, where there is none, are reduced by more digits of π (float32 only).
 """
 
 import math
 
-from .arithmetic import by_lanes, fma, horner, rarely, size
+from .arithmetic import by_lanes, fma, horner, rarely, rarely_all, size
 from .code import LLValue
 from .exponentials import nearest
+from .far_angles import reduce_far
 
 # n·π/2 is exact to the last digit of r up to here.
 LIMIT = {"float": 1e5, "double": 1e9}
@@ -89,7 +90,17 @@ def _reduce_angle(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
     # The rounding errors of the difference and the product, and the third number.
     back = r - exact
     low = (exact - (r - back)) - (step + back)
-    return r, fma(n, -third, low - fma(n, second, -step)), k
+    low = fma(n, -third, low - fma(n, second, -step))
+    if not _is_alone(x):
+        return r, low, k
+    far = size(x) > LIMIT[x.type.element]
+    r, low, k = rarely_all(far, [r, low, k], lambda: reduce_far(x))
+    return r, low, k
+
+
+def _is_alone(x: LLValue) -> bool:
+    """Whether there is no C library to call."""
+    return "freestanding" in x.code.module.features and x.type.element == "float"
 
 
 def _sine(r: LLValue, low: LLValue, z: LLValue) -> LLValue:
@@ -105,6 +116,8 @@ def _cosine(r: LLValue, low: LLValue, z: LLValue) -> LLValue:
 
 def _beyond(x: LLValue, y: LLValue, name: str) -> LLValue:
     """y, but the C library's value where x is too large."""
+    if _is_alone(x):
+        return y
     symbol = name + ("f" if x.type.element == "float" else "")
     return rarely(size(x) > LIMIT[x.type.element], y, lambda: by_lanes(symbol, [x]))
 
