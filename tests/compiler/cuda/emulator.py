@@ -242,11 +242,11 @@ class Emulated:
 
     def __post_init__(self) -> None:
         kernel = self.kernel
-        self.plan = plan_grid(kernel, self.aligned)
+        form, self.plan = plan_grid(kernel, self.aligned)
         module = LLModule("presplitcoroutine", ("freestanding",))
         arrays = len(kernel.operands) + len(kernel.results)
         machine = HostMachine(module, arrays, self.faults)
-        emit_grid(kernel, self.plan, machine, self.aligned)
+        emit_grid(form, self.plan, machine, self.aligned)
         self.waits, self.room = machine.waits, machine.room
         symbols = {s: address_of(s.removeprefix(PREFIX)) for s in module.symbols if PREFIX in s}
         image = _compile(str(module) + DRIVER)

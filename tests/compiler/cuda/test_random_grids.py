@@ -28,8 +28,9 @@ def copied(a: np.ndarray) -> np.ndarray:
 def emulate(case: Case, down: bool, emulated: Emulated) -> list[np.ndarray]:
     """The results; those that take an operand's memory are written there."""
     operands = [copied(a) for a in case.operands]
-    outs = [operands[case.shared[r]] if r in case.shared else copied(a)
-            for r, a in enumerate(case.outs)]
+    outs = [copied(a) for a in case.outs]
+    for r, o in case.shared.items():
+        outs[r] = operands[o][tuple(slice(n) for n in outs[r].shape)]
     emulated.run(*operands, *outs, down=down)
     return outs
 

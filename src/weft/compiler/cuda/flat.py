@@ -13,10 +13,12 @@ from .arrays import WIDEST, GridArrays, Point, alignment, dtypes_of, index_type
 from .machine import Machine
 from .steps import emit_step, heavy_steps
 
-# Threads of a block; elements that a thread has side by side at most, and fewer if the steps are
-# many, which would not leave enough registers.
+# Threads of a block; elements that a thread has side by side at most.
 BLOCK = 256
-LANES, LANES_OF_CHAINS, CHAIN = 8, 4, 8
+LANES = 8
+# The same where more than so many steps are not light: each element of a long chain takes tens of
+# registers, and the time is the arithmetic's.
+LANES_OF_CHAINS = ((8, 1), (4, 2), (2, 4))
 # Bytes that a thread should have under way, and threads from which on it takes several groups.
 UNDER_WAY, THREADS = 32, 1 << 18
 
@@ -50,13 +52,18 @@ def plan_flat(kernel: Kernel, aligned: int) -> FlatPlan:
     axes = merge_axes([axis for axis in axes_of(kernel) if axis.size != 1])
     lane = pick_lane(axes, kinds)
     outer = tuple([axis for axis in axes if axis is not lane])
-    most = LANES_OF_CHAINS if heavy_steps(kernel) > CHAIN else LANES
-    lanes = pick_lanes(outer, lane, kinds, aligned, most, ragged=not outer)
+    lanes = pick_lanes(outer, lane, kinds, aligned, most_lanes(kernel), ragged=not outer)
     rest = lane.size % lanes
     groups = prod([axis.size for axis in outer]) * (lane.size // lanes) + rest
     spread = _spread(kernel, lane, lanes) if groups >= THREADS and not rest else 1
     block = BLOCK if groups >= THREADS // 4 else BLOCK // 2
     return FlatPlan(outer, lane, lanes, rest, groups, spread, block)
+
+
+def most_lanes(kernel: Kernel) -> int:
+    """The elements that a thread may have side by side."""
+    heavy = heavy_steps(kernel)
+    return next((lanes for steps, lanes in LANES_OF_CHAINS if heavy > steps), LANES)
 
 
 def pick_lane(axes: Sequence[Axis], kinds: Sequence[np.dtype]) -> Axis:

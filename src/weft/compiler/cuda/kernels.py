@@ -7,7 +7,9 @@ from ..emit.code import LLModule
 from ..emit.scalar import check_dtypes
 from ..ir.kernel import Kernel
 from .flat import FlatPlan, emit_flat, plan_flat
+from .folds import FoldPlan, emit_folds, plan_folds
 from .machine import Machine, PtxMachine
+from .pieces import PiecePlan, emit_pieces, plan_columns, plan_pieces
 from .ptx import ptx_of
 
 # What emitters may use on a GPU (see `LLModule`).
@@ -29,7 +31,7 @@ class GridKernel:
     shared: int
 
 
-GridPlan = FlatPlan
+GridPlan = FlatPlan | FoldPlan | PiecePlan
 
 
 def build_kernel(kernel: Kernel, sm: int = 90, aligned: int = 16) -> GridKernel:
@@ -37,23 +39,31 @@ def build_kernel(kernel: Kernel, sm: int = 90, aligned: int = 16) -> GridKernel:
 
     `aligned` is what all its pointers are multiples of, in bytes, or more.
     """
-    plan = plan_grid(kernel, aligned)
+    form, plan = plan_grid(kernel, aligned)
     module = LLModule(f'"nvvm.reqntid"="{plan.block}"', FEATURES)
     name = "weft_" + sha256(repr((kernel, aligned)).encode()).hexdigest()[:20]
     machine = PtxMachine(module, name, len(kernel.operands) + len(kernel.results))
-    emit_grid(kernel, plan, machine, aligned)
+    emit_grid(form, plan, machine, aligned)
     return GridKernel(name, ptx_of(module, sm), plan.grid, plan.block, 0)
 
 
-def plan_grid(kernel: Kernel, aligned: int) -> GridPlan:
-    """How threads share a kernel's domain."""
+def plan_grid(kernel: Kernel, aligned: int) -> tuple[Kernel, GridPlan]:
+    """How threads share a kernel's domain, and the kernel in the form that they compute."""
     check_dtypes(kernel.dtypes)
-    return plan_flat(kernel, aligned)
+    if kernel.piece and kernel.folded:
+        return kernel, plan_pieces(kernel, aligned)
+    if kernel.piece:
+        return plan_columns(kernel, aligned)
+    return kernel, (plan_folds if kernel.folded else plan_flat)(kernel, aligned)
 
 
 def emit_grid(kernel: Kernel, plan: GridPlan, machine: Machine, aligned: int) -> None:
     """Emit the function of one thread."""
     if not plan.grid:
         machine.finish()
-        return
-    emit_flat(kernel, plan, machine, aligned)
+    elif isinstance(plan, FlatPlan):
+        emit_flat(kernel, plan, machine, aligned)
+    elif isinstance(plan, PiecePlan):
+        emit_pieces(kernel, plan, machine, aligned)
+    else:
+        emit_folds(kernel, plan, machine, aligned)
