@@ -1,10 +1,10 @@
 """An emulator of grids: the code of a grid kernel's thread as a coroutine on the processor.
 
-A thread is suspended at every barrier and exchange; LLVM splits its function there. All threads of
-a block go on in turn, ascending or descending, so that what one reads before another has written
-it shows. Shared memory is filled with NaN before each block, and registers that live across
-barriers lie in memory that is filled, too. Every access is compared with the ends of its array,
-and with the alignment that it claims.
+A thread is suspended at every barrier and exchange; LLVM splits its function there. Warps, and the
+threads of each, go on in turn, ascending or descending, as far as they can without the others, so
+that what one reads before another has written it shows. Shared memory is filled with NaN before
+each block, and registers that live across barriers lie in memory that is filled, too. Every access
+is compared with the ends of its array, and with the alignment that it claims.
 """
 
 from ctypes import CFUNCTYPE, c_int32, c_int64, c_void_p
@@ -23,20 +23,19 @@ from weft.compiler.native.shielded import shielded
 WORD, LONG, POINTER_TYPE = lanes_of("i32"), lanes_of("i64"), lanes_of("ptr")
 # Words of the record that a block's threads share with the driver.
 VERDICT, STATE, SIZE, SHARED, SLOTS, ENDS = range(6)
-DIVERGED = -1
 
 
 class HostMachine:
     """The processor as a GPU: see `weft.compiler.cuda.machine.Machine`.
 
-    `faults` plants mistakes: barriers and exchanges, by number, that do not wait.
+    `faults` plants mistakes: barriers, by number, at which nobody waits.
     """
 
     def __init__(self, module: LLModule, arrays: int, faults: frozenset[int] = frozenset()):
         kinds = [POINTER_TYPE, POINTER_TYPE, POINTER_TYPE, WORD, WORD]
         self.code = module.function("ptr", kinds, "grid")
         frame, table, self.record, self._block, self._thread = self.code.parameters
-        self.faults, self.waits, self.room = faults, 0, 0
+        self.faults, self.waits, self.barriers, self.room = faults, 0, 0, 0
         self.final = self.code.label()
         self._begin(frame)
         self.pointers = [self._word(table, i, POINTER_TYPE) for i in range(arrays)]
@@ -76,11 +75,15 @@ class HostMachine:
         return self._block
 
     def barrier(self) -> None:
+        self.barriers += 1
+        if self.barriers - 1 not in self.faults:
+            self._wait()
+
+    def _wait(self, of_warp: bool = False) -> None:
+        """Wait for all threads, or for those of the warp."""
         self.waits += 1
-        if self.waits - 1 in self.faults:
-            return
         state = self.code.address(self.record, STATE, "i64")
-        self.code.store(self.code.constant(LONG, self.waits), state, 8)
+        self.code.store(self.code.constant(LONG, 2 * self.waits + of_warp), state, 8)
         self._suspend()
 
     def exchange(self, word: LLValue, distance: int) -> LLValue:
@@ -88,9 +91,9 @@ class HostMachine:
         slots = self._word(self.record, SLOTS, POINTER_TYPE)
         mine = self._thread.cast("zext", "i64")
         code.store(word, code.address(slots, mine, "i32"), 4)
-        self.barrier()
+        self._wait(of_warp=True)
         other = code.load(WORD, code.address(slots, mine ^ distance, "i32"), 4)
-        self.barrier()
+        self._wait(of_warp=True)
         return other
 
     def shared(self, kind: Type, count: int) -> LLValue:
@@ -125,8 +128,10 @@ class HostMachine:
         code.do("ret ptr %frame")
 
 
-# Runs blocks; threads in the order of `step` from `first`. A round resumes each thread once, and
-# all must then be suspended at the same place, or done.
+# Runs blocks, with threads in the order of `step` from `first`, and blocks likewise. A warp goes on
+# until it is at a barrier, whatever the others do; its threads go on in turn, from exchange to
+# exchange. The threads of a warp must always be suspended at the same place, or done; at a barrier,
+# so must all warps.
 DRIVER = """
 declare void @llvm.coro.resume(ptr)
 declare i1 @llvm.coro.done(ptr)
@@ -137,18 +142,54 @@ define void @probe(ptr %frame, ptr %table, ptr %record) {
   ret void
 }
 
+; Resume 32 threads once; where they are suspended then, 0 if they are done, -1 if they differ.
+define i64 @turn(ptr %frames, i64 %slot, ptr %record, i32 %first, i32 %step) {
+entry:
+  %state = getelementptr i64, ptr %record, i64 1
+  br label %turn
+turn:
+  %i = phi i32 [0, %entry], [%i.next, %next]
+  %t = phi i32 [%first, %entry], [%t.next, %next]
+  %seen = phi i64 [-9, %entry], [%now, %next]
+  %t.wide = zext i32 %t to i64
+  %t.at = mul i64 %t.wide, %slot
+  %frame = getelementptr i8, ptr %frames, i64 %t.at
+  call void @llvm.coro.resume(ptr %frame)
+  %done = call i1 @llvm.coro.done(ptr %frame)
+  %where = load i64, ptr %state
+  %now = select i1 %done, i64 0, i64 %where
+  %new = icmp eq i64 %seen, -9
+  %same = icmp eq i64 %seen, %now
+  %good = or i1 %new, %same
+  br i1 %good, label %next, label %differ
+next:
+  %i.next = add i32 %i, 1
+  %t.next = add i32 %t, %step
+  %more = icmp slt i32 %i.next, 32
+  br i1 %more, label %turn, label %end
+differ:
+  ret i64 -1
+end:
+  ret i64 %now
+}
+
 define void @blocks(ptr %frames, i64 %slot, ptr %table, ptr %record, i64 %room,
                     i32 %count, i32 %threads, i32 %first, i32 %step) {
 entry:
   %verdict = getelementptr i64, ptr %record, i64 0
-  %state = getelementptr i64, ptr %record, i64 1
   %shared.at = getelementptr ptr, ptr %record, i64 3
   %shared = load ptr, ptr %shared.at
   %wide = zext i32 %threads to i64
   %all = mul i64 %wide, %slot
+  %warps = lshr i32 %threads, 5
+  %jump = mul i32 %step, 32
   br label %block
 block:
   %b = phi i32 [0, %entry], [%b.next, %block.end]
+  %down = icmp slt i32 %step, 0
+  %b.last = sub i32 %count, 1
+  %b.back = sub i32 %b.last, %b
+  %number = select i1 %down, i32 %b.back, i32 %b
   call void @llvm.memset.p0.i64(ptr %shared, i8 -1, i64 %room, i1 false)
   call void @llvm.memset.p0.i64(ptr %frames, i8 -51, i64 %all, i1 false)
   br label %make
@@ -157,50 +198,48 @@ make:
   %m.wide = zext i32 %m to i64
   %m.at = mul i64 %m.wide, %slot
   %m.frame = getelementptr i8, ptr %frames, i64 %m.at
-  %h = call ptr @grid(ptr %m.frame, ptr %table, ptr %record, i32 %b, i32 %m)
+  %h = call ptr @grid(ptr %m.frame, ptr %table, ptr %record, i32 %number, i32 %m)
   %m.next = add i32 %m, 1
   %m.more = icmp slt i32 %m.next, %threads
   br i1 %m.more, label %make, label %round
 round:
-  br label %turn
-turn:
-  %i = phi i32 [0, %round], [%i.next, %turn.end]
-  %t = phi i32 [%first, %round], [%t.next, %turn.end]
-  %seen = phi i64 [-9, %round], [%now, %turn.end]
-  %t.wide = zext i32 %t to i64
-  %t.at = mul i64 %t.wide, %slot
-  %t.frame = getelementptr i8, ptr %frames, i64 %t.at
-  call void @llvm.coro.resume(ptr %t.frame)
-  %done = call i1 @llvm.coro.done(ptr %t.frame)
-  %where = load i64, ptr %state
-  %now = select i1 %done, i64 0, i64 %where
+  br label %warp
+warp:
+  %w = phi i32 [0, %round], [%w.next, %warp.end]
+  %lead = phi i32 [%first, %round], [%lead.next, %warp.end]
+  %seen = phi i64 [-9, %round], [%now, %warp.end]
+  br label %go
+go:
+  %now = call i64 @turn(ptr %frames, i64 %slot, ptr %record, i32 %lead, i32 %step)
+  %v = load i64, ptr %verdict
+  %fine = icmp eq i64 %v, 0
+  br i1 %fine, label %look, label %end
+look:
+  %odd = and i64 %now, 1
+  %exchange = icmp eq i64 %odd, 1
+  %differ = icmp eq i64 %now, -1
+  br i1 %differ, label %diverged, label %look.on
+look.on:
+  br i1 %exchange, label %go, label %waits
+waits:
   %new = icmp eq i64 %seen, -9
   %same = icmp eq i64 %seen, %now
   %good = or i1 %new, %same
-  br i1 %good, label %turn.end, label %diverged
-turn.end:
-  %i.next = add i32 %i, 1
-  %t.next = add i32 %t, %step
-  %i.more = icmp slt i32 %i.next, %threads
-  br i1 %i.more, label %turn, label %round.end
+  br i1 %good, label %warp.end, label %diverged
+warp.end:
+  %w.next = add i32 %w, 1
+  %lead.next = add i32 %lead, %jump
+  %w.more = icmp slt i32 %w.next, %warps
+  br i1 %w.more, label %warp, label %round.end
 round.end:
-  %v = load i64, ptr %verdict
-  %fine = icmp eq i64 %v, 0
   %going = icmp ne i64 %now, 0
-  %again = and i1 %fine, %going
-  br i1 %again, label %round, label %block.end
+  br i1 %going, label %round, label %block.end
 block.end:
-  %v.end = load i64, ptr %verdict
-  %fine.end = icmp eq i64 %v.end, 0
   %b.next = add i32 %b, 1
   %b.more = icmp slt i32 %b.next, %count
-  %b.go = and i1 %fine.end, %b.more
-  br i1 %b.go, label %block, label %end
+  br i1 %b.more, label %block, label %end
 diverged:
-  %v.now = load i64, ptr %verdict
-  %v.none = icmp eq i64 %v.now, 0
-  %v.new = select i1 %v.none, i64 -1, i64 %v.now
-  store i64 %v.new, ptr %verdict
+  store i64 -1, ptr %verdict
   br label %end
 end:
   ret void
@@ -247,7 +286,7 @@ class Emulated:
         arrays = len(kernel.operands) + len(kernel.results)
         machine = HostMachine(module, arrays, self.faults)
         emit_grid(form, self.plan, machine, self.aligned)
-        self.waits, self.room = machine.waits, machine.room
+        self.barriers, self.room = machine.barriers, machine.room
         symbols = {s: address_of(s.removeprefix(PREFIX)) for s in module.symbols if PREFIX in s}
         image = _compile(str(module) + DRIVER)
         self._loaded = native.load(image, ["probe", "blocks"], symbols)
@@ -264,7 +303,6 @@ class Emulated:
         shared, slots = np.zeros(self.room + 64, np.uint8), np.zeros(threads, np.int32)
         base = -(-shared.ctypes.data // 64) * 64
         record = np.array([0, 0, 0, base, slots.ctypes.data, ends.ctypes.data], np.int64)
-        record[STATE] = DIVERGED
         frame = np.zeros(_FIRST + 64, np.uint8)
         self._probe(_aligned(frame), table.ctypes.data, record.ctypes.data)
         size = -(-int(record[SIZE]) // 64) * 64

@@ -1,4 +1,4 @@
-"""Random kernels for grids: dtypes, layouts, lengths about the limits of plans, pieces, in place."""
+"""Random kernels for grids: dtypes, layouts, lengths about limits of plans, pieces, in place."""
 
 from dataclasses import dataclass, replace
 from math import gcd

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from weft.compiler.cpu.emit_kernel import native
+from weft.compiler.cuda import flat, folds
+from weft.compiler.cuda.kernels import build_kernel
 from weft.core import dtypes
 
+from .assembler import assemble, needs_ptxas
 from .emulator import Emulated
 from .programs import Case, GridProgram
 
@@ -30,7 +33,7 @@ def emulate(case: Case, down: bool, emulated: Emulated) -> list[np.ndarray]:
     operands = [copied(a) for a in case.operands]
     outs = [copied(a) for a in case.outs]
     for r, o in case.shared.items():
-        outs[r] = operands[o][tuple(slice(n) for n in outs[r].shape)]
+        outs[r] = operands[o][(*(slice(n) for n in outs[r].shape), ...)]
     emulated.run(*operands, *outs, down=down)
     return outs
 
@@ -49,8 +52,40 @@ def check(case: Case) -> None:
         )
 
 
+def random_case(seed: int) -> Case:
+    with np.errstate(all="ignore"):
+        return GridProgram(seed).case()
+
+
 @pytest.mark.parametrize("seed", range(COUNT))
 def test_a_random_grid_is_the_cpus(seed):
-    with np.errstate(all="ignore"):
-        case = GridProgram(seed).case()
+    check(random_case(seed))
+
+
+# Limits at which short lines take the ways of long ones: loops, sums of runs, shared memory.
+LOW = (
+    {"UNROLLED": 1, "BODY": 2, "MANY": 2, "BLOCK": 64},
+    {"UNROLLED": 2, "OWN": 16, "BLOCK": 128, "SHARED": 1 << 11},
+    {"LINES": 1, "THREADS": 1 << 30, "BLOCKS": 1, "UNROLLED": 4},
+)
+
+
+@pytest.mark.parametrize("seed", range(COUNT, COUNT + COUNT // 2))
+def test_a_random_grid_is_the_cpus_at_low_limits(seed, monkeypatch):
+    for name, value in LOW[seed % len(LOW)].items():
+        monkeypatch.setattr(folds, name, value)
+    monkeypatch.setattr(flat, "THREADS", 64)
+    case = random_case(seed)
     check(case)
+
+
+@needs_ptxas
+@pytest.mark.parametrize("sm", [90, 80])
+def test_random_grids_are_assembled_and_spill_nothing(sm, tmp_path):
+    built = []
+    for seed in range(COUNT // 4 if sm == 90 else COUNT // 10):
+        case = random_case(seed)
+        if dtypes.float64 not in case.kernel.dtypes:
+            built.append(build_kernel(case.kernel, sm))
+    figures = assemble(built, tmp_path, sm)
+    assert not [name for name, found in figures.items() if found.spilled]

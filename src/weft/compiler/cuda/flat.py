@@ -164,9 +164,7 @@ def _emit_elements(
     """All steps at some points: everything is loaded before anything is stored."""
     kernel, code = arrays.kernel, arrays.code
     base, needed = len(kernel.operands), sorted(moving(kernel, 0))
-    values = [
-        {i: arrays.read(i, point, lanes) for i in needed if i < base} for point, _ in points
-    ]
+    values = [{i: arrays.read(i, point, lanes) for i in needed if i < base} for point, _ in points]
     for known in values:
         for i in needed:
             if i >= base:

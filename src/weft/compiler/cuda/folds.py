@@ -21,8 +21,8 @@ REGISTERS, OWN = 40_960, 96
 # Turns that are emitted one after the other; those of a loop's body; terms from which on a thread
 # adds sums of runs.
 UNROLLED, BODY, MANY = 8, 4, 256
-# Lines from which on there are enough of them, and threads that fill the processor.
-LINES, THREADS = 512, 1 << 17
+# Lines from which on there are enough of them; threads and blocks that fill the processor.
+LINES, THREADS, BLOCKS = 512, 1 << 17, 128
 # Bytes of shared memory.
 SHARED = 32 << 10
 
@@ -78,6 +78,8 @@ def plan_folds(kernel: Kernel, aligned: int) -> FoldPlan:
     lanes = pick_lanes([*kept, *folds], lane, kinds, aligned, most_lanes(kernel))
     groups = prod([axis.size for axis in folds])
     count = prod([axis.size for axis in kept])
+    if not lane_folded:
+        lanes = spread_columns(count * lane.size, lanes)
     along = lane.size // lanes
     if lane_folded:
         team, lines, unrolled = fit_lines(kernel, groups * along, count, lanes)
@@ -106,7 +108,8 @@ def fit_lines(kernel: Kernel, groups: int, count: int, lanes: int) -> tuple[int,
     team = min(power_of_two(half), BLOCK)
     if WARP < team and groups <= 4 * WARP and fits(WARP):
         team = WARP
-    while team < BLOCK and not fits(team):
+    most = min(power_of_two(groups), BLOCK)
+    while team < most and not fits(team):
         team *= 2
     lines = 1 if team > WARP else max(min(SHORT, WARP * power_of_two(count)) // team, WARP // team)
     return team, lines, fits(team)
@@ -117,6 +120,13 @@ def fits_registers(kernel: Kernel, turns: int, lanes: int, team: int) -> bool:
     columns = sum(bool(r.over_rows) for r in kernel.results)
     needed = (retained(kernel) + columns) * turns * lanes
     return turns <= UNROLLED and needed <= min(REGISTERS // team, OWN)
+
+
+def spread_columns(columns: int, lanes: int) -> int:
+    """Fewer columns side by side where there would not be enough blocks."""
+    while lanes > 1 and columns // lanes < BLOCKS * WIDTH:
+        lanes //= 2
+    return lanes
 
 
 def fit_columns(kernel: Kernel, groups: int, count: int, lanes: int) -> tuple[int, int, bool]:
@@ -183,9 +193,7 @@ class LineWalk:
 def emit_folds(kernel: Kernel, plan: FoldPlan, machine: Machine, aligned: int) -> None:
     """Emit the function of one thread."""
     index = index_type(kernel, plan.grid * plan.block)
-    arrays = GridArrays(
-        machine, kernel, plan.lane, [*plan.kept, *plan.folds], aligned, index
-    )
+    arrays = GridArrays(machine, kernel, plan.lane, [*plan.kept, *plan.folds], aligned, index)
     thread = machine.thread()
     if plan.lane_folded:
         line, member = thread.divide(plan.team, False), thread.modulo(plan.team, False)

@@ -10,10 +10,7 @@ from .flat import FlatPlan, emit_flat, plan_flat
 from .folds import FoldPlan, emit_folds, plan_folds
 from .machine import Machine, PtxMachine
 from .pieces import PiecePlan, emit_pieces, plan_columns, plan_pieces
-from .ptx import ptx_of
-
-# What emitters may use on a GPU (see `LLModule`).
-FEATURES = ("bfloat", "freestanding")
+from .ptx import FEATURES, ptx_of
 
 
 @record

@@ -15,7 +15,16 @@ from ..ir.axes import Axis, axes_of
 from ..ir.kernel import FoldStep, Kernel
 from .arrays import GridArrays, Point, dtypes_of, index_type
 from .flat import most_lanes, pick_lanes
-from .folds import SHARED, FoldPlan, LineWalk, fit_columns, fit_lines, power_of_two, shorter
+from .folds import (
+    SHARED,
+    FoldPlan,
+    LineWalk,
+    fit_columns,
+    fit_lines,
+    power_of_two,
+    shorter,
+    spread_columns,
+)
 from .machine import WARP, Machine
 from .sweeps import SweepEmitter, Turn, both
 from .teams import Partial, Rows, fold_columns, fold_neighbours
@@ -37,9 +46,7 @@ def fold_rows_of_pieces(kernel: Kernel) -> Kernel:
         else:
             r = replace(r, strides=(piece * down, down, along))
         results.append(r)
-    operands = [
-        replace(o, strides=(piece * o.strides[0], *o.strides)) for o in kernel.operands
-    ]
+    operands = [replace(o, strides=(piece * o.strides[0], *o.strides)) for o in kernel.operands]
     domain = (-(-rows // piece), piece, columns)
     return Kernel(domain, tuple(operands), tuple(steps), tuple(results), (1,))
 
@@ -180,9 +187,7 @@ class _PieceEmitter:
             inside = at < length
             at = inside.choose(at, arrays.plus(length, -1))
         self.row = at
-        emitter.site(
-            arrays.advance(self.start, self.plan.rows, arrays.plus(first, at)), inside
-        )
+        emitter.site(arrays.advance(self.start, self.plan.rows, arrays.plus(first, at)), inside)
 
     def _store(self, r: int, turn: Turn, value: LLValue) -> None:
         if r not in self.over:
@@ -252,6 +257,7 @@ def plan_columns(kernel: Kernel, aligned: int) -> tuple[Kernel, FoldPlan]:
     rows, folded = kernel.domain[0], fold_rows_of_pieces(kernel)
     pieces, down, lane = axes_of(folded)
     lanes = pick_lanes([pieces, down], lane, dtypes_of(folded), aligned, most_lanes(kernel))
+    lanes = spread_columns(pieces.size * lane.size, lanes)
     count = pieces.size * (lane.size // lanes)
     team, lines, unrolled = fit_columns(folded, down.size, count, lanes)
     ragged = rows if rows % down.size else 0

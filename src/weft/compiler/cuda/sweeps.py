@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ...core.record import field, record
+from ...graph.graph import Literal
 from ..emit.code import LLValue
 from ..emit.convert import cast
 from ..emit.folds import Accumulator, accumulator_of, identity, join
 from ..emit.lanes_in_memory import splat
-from ..ir.kernel import Kernel, Result, moving
+from ..ir.kernel import Kernel, Result, Step, moving
 from .arrays import GridArrays, Point
 from .steps import emit_step, fold_of
 from .teams import Partial
@@ -165,10 +166,29 @@ def both(a: LLValue | None, b: LLValue | None) -> LLValue | None:
 
 
 def retained(kernel: Kernel) -> int:
-    """Registers for each element of what more than one sweep uses."""
-    often: dict[int, int] = {}
-    for k in range(kernel.sweeps):
-        for i in moving(kernel, k):
-            often[i] = often.get(i, 0) + 1
-    sizes = [max(kernel.dtypes[i].itemsize, 4) // 4 for i, n in often.items() if n > 1]
-    return sum(sizes)
+    """Registers for each element of what a later sweep needs of the ones before; the most."""
+    known: set[int] = set()
+    most = 0
+    for k in range(kernel.sweeps - 1):
+        known |= moving(kernel, k)
+        later = {i for after in range(k + 1, kernel.sweeps) for i in _sources(kernel, after, known)}
+        most = max(most, sum(max(kernel.dtypes[i].itemsize, 4) // 4 for i in later))
+    return most
+
+
+def _sources(kernel: Kernel, k: int, known: set[int]) -> set[int]:
+    """The known values that sweep k uses, directly or through others."""
+    base, settled = len(kernel.operands), kernel.settled
+    todo = [r.value for r in kernel.results if settled[r.value] == 2 * k]
+    folds = [(i, fold_of(kernel, i)) for i in kernel.live if settled[i] == 2 * k + 1]
+    todo += [fold.value for _, fold in folds if fold is not None]
+    found: set[int] = set()
+    while todo:
+        i = todo.pop()
+        if i in known:
+            found.add(i)
+        elif i >= base and settled[i] % 2 == 0:
+            step = kernel.steps[i - base]
+            assert isinstance(step, Step)
+            todo += [j for j in step.inputs if not isinstance(j, Literal)]
+    return found

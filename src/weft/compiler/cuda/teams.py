@@ -47,9 +47,7 @@ def _number(words: Sequence[LLValue], kind: Type) -> LLValue:
     return whole.as_float(kind.element) if kind.is_float else whole
 
 
-def fold_neighbours(
-    arrays: GridArrays, partials: Sequence[Partial], team: int
-) -> list[LLValue]:
+def fold_neighbours(arrays: GridArrays, partials: Sequence[Partial], team: int) -> list[LLValue]:
     """Fold across teams of neighbouring threads; a team of several warps is the whole block."""
     partials = _exchange(arrays, partials, min(team, WARP))
     if team > WARP:

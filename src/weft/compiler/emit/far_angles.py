@@ -6,14 +6,21 @@ point; no float32 is closer than 2⁻³⁰ to a whole number of quarter turns, r
 """
 
 import math
+from itertools import pairwise
 
 from .arithmetic import narrow, widen
 from .code import LLValue
 
 # The bits of 2/π after the point, behind a word of zeros.
 _WORDS = (
-    0x00000000, 0xA2F9836E, 0x4E441529, 0xFC2757D1,
-    0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB,
+    0x00000000,
+    0xA2F9836E,
+    0x4E441529,
+    0xFC2757D1,
+    0xF534DDC0,
+    0xDB629599,
+    0x3C439041,
+    0xFE5163AB,
 )
 _WORD = 0xFFFFFFFF
 
@@ -35,10 +42,7 @@ def reduce_far(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
     k, shift = start.logical_shift(5), start & 31
     words = [_pick(k, n) for n in range(4)]
     # Three words from bit `start` on, multiplied from the last one up.
-    parts = [
-        (((a << 32) | b) << shift).logical_shift(32)
-        for a, b in zip(words, words[1:], strict=False)
-    ]
+    parts = [(((a << 32) | b) << shift).logical_shift(32) for a, b in pairwise(words)]
     low = m * parts[2]
     middle = m * parts[1] + low.logical_shift(32)
     high = m * parts[0] + middle.logical_shift(32)
