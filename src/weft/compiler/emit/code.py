@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Collection, Hashable, Sequence
 from ctypes import c_float
 from functools import lru_cache
+from typing import Any
 
 FLOATS = ("half", "bfloat", "float", "double")
 INTEGER_OF = {"half": "i16", "bfloat": "i16", "float": "i32", "double": "i64"}
@@ -236,7 +237,8 @@ class LLModule:
     """Functions that are compiled together, and the symbols that they import.
 
     `features` names what the machine has and emitters may use: "bfloat", conversions of bfloat16;
-    "freestanding", no C library, so that nothing may call it.
+    "freestanding", no C library, so that nothing may call it; "units", the special-function units
+    of NVIDIA's GPUs.
     """
 
     def __init__(self, attributes: str = "", features: Collection[str] = ()):
@@ -327,6 +329,8 @@ class Code:
         self.parameters = [LLValue(self, kind, self._fresh()) for kind in parameters]
         self._entry: list[str] = []
         self._hidden: dict[str, LLValue] = {}
+        # What emitters found for a value, by its name, and use again.
+        self.memo: dict[tuple[str, str], Any] = {}
 
     def _fresh(self) -> str:
         self._count += 1
