@@ -26,7 +26,7 @@ FUNCTIONS = {
 
 
 def off_by(ulp: int, seed: int):
-    """A unit: what is nearest, and a unit more, or less, by the bits of the argument; 1 is exact."""
+    """A unit: the nearest number, and a unit more, or less, by the argument's bits; 1 is exact."""
 
     def moved(x: LLValue, y: LLValue) -> LLValue:
         bit = ((x.bits * 0x9E3779B1) ^ seed).logical_shift(31)

@@ -11,7 +11,8 @@ import math
 from .arithmetic import copy_sign, fma, horner, size
 from .code import LLValue, lanes_of
 
-_MAGIC, _ONE = 1.5 * 2**23, 0x3F800000
+# Added to a small number, its last bits are that number plus the bias of exponents.
+_MAGIC = 1.5 * 2**23 + 127
 _LOG2E, _LOG2E_LOW = 1.4426950216293335, 1.925963033500011e-08
 # Exponents of the scale in 2ˣ = 2ⁿ·2ʳ: normal numbers; r is what is left, also beyond them.
 _EXPONENTS = 126.0
@@ -61,7 +62,7 @@ def exp(x: LLValue) -> LLValue:
     t = (x * _LOG2E).intrinsic("minnum", _EXPONENTS).intrinsic("maxnum", -_EXPONENTS)
     shifted = t + _MAGIC
     r = fma(x, _LOG2E_LOW, fma(x, _LOG2E, -(shifted - _MAGIC)))
-    scale = ((shifted.bits << 23) + _ONE).as_float("float")
+    scale = (shifted.bits << 23).as_float("float")
     return exp2_unit(r) * scale
 
 
