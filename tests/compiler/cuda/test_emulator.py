@@ -61,6 +61,15 @@ KERNELS = {
 }
 
 
+def test_a_fold_that_nobody_needs_is_no_round():
+    """Shared memory that is used once for each row needs a barrier after it."""
+    kernel, shape = KERNELS["pieces"]
+    unused = FoldStep("max", 1, F)  # of a folded value: it would be a second round
+    kernel = replace(kernel, steps=(*kernel.steps, unused))
+    assert Emulated(kernel).barriers == Emulated(KERNELS["pieces"][0]).barriers
+    assert all(is_right(kernel, numbers(*shape), down) for down in (False, True))
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_barrier_that_is_missing_shows(name):
     kernel, shape = KERNELS[name]

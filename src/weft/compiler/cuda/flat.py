@@ -71,9 +71,14 @@ def pick_lane(axes: Sequence[Axis], kinds: Sequence[np.dtype]) -> Axis:
     if not axes:
         return Axis(1, (0,) * len(kinds))
 
+    sizes = [
+        d.itemsize * prod([axis.size for axis in axes if axis.strides[i]])
+        for i, d in enumerate(kinds)
+    ]
+
     def contiguous(axis: Axis) -> int:
-        pairs = zip(axis.strides, kinds, strict=True)
-        return sum(d.itemsize for stride, d in pairs if abs(stride) == 1)
+        pairs = zip(axis.strides, sizes, strict=True)
+        return sum(size for stride, size in pairs if abs(stride) == 1)
 
     return max(reversed(axes), key=contiguous)
 

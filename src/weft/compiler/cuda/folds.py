@@ -17,7 +17,7 @@ from .teams import Rows, fold_columns, fold_neighbours
 # Threads of a block at most; of a block of several short lines; and of a row of columns.
 BLOCK, SHORT, WIDTH = 1024, 128, 32
 # Registers of a processor that may hold what several sweeps use, and of a thread.
-REGISTERS, OWN = 40_960, 96
+REGISTERS, OWN = 40_960, 160
 # Turns that are emitted one after the other; those of a loop's body; terms from which on a thread
 # adds sums of runs.
 UNROLLED, BODY, MANY = 8, 4, 256

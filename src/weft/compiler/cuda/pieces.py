@@ -16,7 +16,6 @@ from ..ir.kernel import FoldStep, Kernel
 from .arrays import GridArrays, Point, dtypes_of, index_type
 from .flat import most_lanes, pick_lanes
 from .folds import (
-    SHARED,
     FoldPlan,
     LineWalk,
     fit_columns,
@@ -26,11 +25,12 @@ from .folds import (
     spread_columns,
 )
 from .machine import WARP, Machine
+from .steps import fold_rounds
 from .sweeps import SweepEmitter, Turn, both
 from .teams import Partial, Rows, fold_columns, fold_neighbours
 
-# Threads of a block that has several lines.
-BLOCK = 256
+# Threads of a block that has several lines, and its bytes of shared memory.
+BLOCK, SHARED = 256, 48 << 10
 
 
 def fold_rows_of_pieces(kernel: Kernel) -> Kernel:
@@ -152,10 +152,7 @@ class _PieceEmitter:
         trips = arrays.plus(length, lines - 1).divide(lines, False) if lines > 1 else length
         stop = -(-plan.piece // lines) if count % plan.piece == 0 else trips
         emitter = self._emitter()
-        rounds = sum(
-            any(isinstance(s, FoldStep) and d == 2 * k + 1 for s, d in self._settled_steps())
-            for k in range(self.kernel.sweeps)
-        )
+        rounds = fold_rounds(self.kernel)
 
         def turn(i: LLValue) -> None:
             self._row(emitter, i, first, length)
@@ -165,9 +162,6 @@ class _PieceEmitter:
         arrays.loop(stop, 1, turn)
         if plan.lines.unrolled:
             self._close()
-
-    def _settled_steps(self):
-        return zip(self.kernel.steps, self.kernel.settled[self.base :], strict=True)
 
     def _emitter(self) -> SweepEmitter:
         plan, arrays = self.plan.lines, self.arrays

@@ -25,6 +25,11 @@ def fold_of(kernel: Kernel, i: int) -> FoldStep | None:
     return step if isinstance(step, FoldStep) else None
 
 
+def fold_rounds(kernel: Kernel) -> int:
+    """How many sweeps end with folds across threads."""
+    return len({kernel.settled[i] for i in kernel.live if fold_of(kernel, i)})
+
+
 def heavy_steps(kernel: Kernel) -> int:
     """How many steps take more than an instruction or two."""
     return sum(isinstance(s, Step) and not s.is_light for s in kernel.steps)
