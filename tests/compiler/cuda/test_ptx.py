@@ -1,6 +1,5 @@
 """PTX of every row and of whole kernels: what is refused, what is assembled, its registers."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -15,12 +14,12 @@ from weft.compiler.emit.integers import EMITTERS as INTEGER
 from weft.compiler.emit.reals import EMITTERS as REAL
 from weft.compiler.emit.scalar import NotSupported, why_unsupported
 from weft.compiler.ir.kernel import Kernel, Operand, Result, Step
-from weft.compiler.ir.schedule import KernelStep
 from weft.core import dtypes
 from weft.core.op import TABLE
 from weft.ops.table import whole
 
 from .assembler import assemble, needs_ptxas
+from .test_programs import half, kernels_of, norm
 
 whole()
 STATIC = {"power_scalar": (2.5,), "clip": (-1.0, 1.0)}
@@ -114,15 +113,6 @@ def test_names_differ_with_the_kernel():
 # -- whole programs --------------------------------------------------------------------------
 
 
-def kernels_of(f, *arrays: np.ndarray) -> list[Kernel]:
-    """The kernels of a compiled function, the longest first."""
-    compiled = wf.compile(f)
-    compiled(*map(wf.tensor, arrays))
-    steps = compiled._last().executable.schedule.steps
-    kernels = [s.kernel for s in steps if isinstance(s, KernelStep)]
-    return sorted(kernels, key=lambda k: -len(k.steps))
-
-
 def chain(x):
     x = x.detach().requires_grad_()
     z = x
@@ -131,17 +121,9 @@ def chain(x):
     return z.sum().backward()[x]
 
 
-def norm(x, w, b, g):
-    x, w, b = (t.detach().requires_grad_() for t in (x, w, b))
-    y = wf.nn.functional.layer_norm(x, x.shape[-1:], w, b)
-    made = y.backward(g)
-    return y, made[x], made[w], made[b]
-
-
 @needs_ptxas
 def test_the_chain_and_the_norm_spill_nothing(tmp_path):
     (gradient,) = kernels_of(chain, np.ones(1 << 16, np.float32))
-    half = lambda *shape: np.ones(shape, ml_dtypes.bfloat16)  # noqa: E731
     norms = kernels_of(norm, half(1024, 4096), half(4096), half(4096), half(1024, 4096))
     built = [build_kernel(k) for k in (gradient, *norms)]
     figures = assemble(built, tmp_path)
