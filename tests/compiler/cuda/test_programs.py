@@ -100,6 +100,9 @@ CASES = {
     "sums of columns": (lambda x: wf.tanh(x).sum(0), single(300, 500)),
     "step": (adamw, *[single(3001)] * 4),
     "transposed": (lambda x: wf.exp(x.T) + x, single(100, 100)),
+    "transposed in tiles": (lambda x: wf.exp(x.T) + x, single(256, 256)),
+    "half transposed": (lambda x: wf.exp(wf.swapaxes(x, 1, 2)) * 2, half(3, 16, 512)),
+    "half transposed the other way": (lambda x: wf.exp(wf.swapaxes(x, 1, 2)), half(3, 512, 24)),
 }
 
 

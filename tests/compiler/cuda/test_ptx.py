@@ -96,6 +96,13 @@ def test_accesses_are_of_sixteen_bytes():
         assert "ld.global.v" in ptx and "st.global.v" in ptx
 
 
+def test_transposed_arrays_are_read_in_tiles():
+    step, tall = Step("add", (0, 1), dtypes.float32), (1, 512)
+    operands = (Operand(dtypes.float32, (512, 1)), Operand(dtypes.float32, tall))
+    plan = plan_grid(Kernel((512, 512), operands, (step,), (Result(2, (512, 1)),)), 16)[1]
+    assert plan.tiled and plan.grid * plan.block * plan.lanes == 512 * 512
+
+
 def test_an_empty_domain_has_no_blocks():
     kernel = Kernel((0, 3), (Operand(dtypes.float32, (3, 1)),), (), (Result(0, (3, 1)),))
     assert build_kernel(kernel).grid == 0

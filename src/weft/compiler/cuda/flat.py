@@ -10,7 +10,7 @@ from ..emit.code import LLValue
 from ..ir.axes import Axis, axes_of, merge_axes
 from ..ir.kernel import Kernel, moving
 from .arrays import WIDEST, GridArrays, Point, alignment, dtypes_of, index_type
-from .machine import Machine
+from .machine import WARP, Machine
 from .steps import emit_step, heavy_steps
 
 # Threads of a block; elements that a thread has side by side at most.
@@ -19,6 +19,8 @@ LANES = 8
 # The same where more than so many steps are not light: each element of a long chain takes tens of
 # registers, and the time is the arithmetic's.
 LANES_OF_CHAINS = ((8, 1), (4, 2), (2, 4))
+# Lines of a block that is a tile: a warp for each.
+ROWS = BLOCK // WARP
 # Bytes that a thread should have under way, and threads from which on it takes several groups.
 UNDER_WAY, THREADS = 32, 1 << 18
 
@@ -31,6 +33,8 @@ class FlatPlan:
     rest    elements after the last whole group; each has a thread of its own
     groups  the work: whole groups, then single elements
     spread  the groups of a thread
+    tiled   whether a block has a warp of groups of each of some lines, and not more of one line:
+            then what other arrays have side by side, along the last outer axis, is read at once
     """
 
     outer: tuple[Axis, ...]
@@ -40,6 +44,7 @@ class FlatPlan:
     groups: int
     spread: int
     block: int
+    tiled: bool = False
 
     @property
     def grid(self) -> int:
@@ -53,11 +58,24 @@ def plan_flat(kernel: Kernel, aligned: int) -> FlatPlan:
     lane = pick_lane(axes, kinds)
     outer = tuple([axis for axis in axes if axis is not lane])
     lanes = pick_lanes(outer, lane, kinds, aligned, most_lanes(kernel), ragged=not outer)
+    crossing = _crossing(outer, lane, lanes)
+    if crossing is not None:
+        outer = (*(axis for axis in outer if axis is not crossing), crossing)
     rest = lane.size % lanes
     groups = prod([axis.size for axis in outer]) * (lane.size // lanes) + rest
     spread = _spread(kernel, lane, lanes) if groups >= THREADS and not rest else 1
+    if crossing is not None:
+        return FlatPlan(outer, lane, lanes, rest, groups, 1, BLOCK, True)
     block = BLOCK if groups >= THREADS // 4 else BLOCK // 2
     return FlatPlan(outer, lane, lanes, rest, groups, spread, block)
+
+
+def _crossing(outer: Sequence[Axis], lane: Axis, lanes: int) -> Axis | None:
+    """Another axis along which some array is contiguous, if blocks can be tiles of both."""
+    if lane.size % (lanes * WARP):
+        return None
+    fit = [axis for axis in outer if 1 in map(abs, axis.strides) and axis.size % ROWS == 0]
+    return fit[-1] if fit else None
 
 
 def most_lanes(kernel: Kernel) -> int:
@@ -119,6 +137,8 @@ def emit_flat(kernel: Kernel, plan: FlatPlan, machine: Machine, aligned: int) ->
     arrays = GridArrays(machine, kernel, plan.lane, plan.outer, aligned, index)
     block, thread = map(arrays.wide, (machine.block(), machine.thread()))
     first = arrays.plus(arrays.times(block, plan.block * plan.spread), thread)
+    if plan.tiled:
+        first = _tile_place(arrays, plan, block, thread)
     whole, code = plan.groups - plan.rest, machine.code
     after = code.label()
     if plan.spread > 1:
@@ -135,6 +155,16 @@ def emit_flat(kernel: Kernel, plan: FlatPlan, machine: Machine, aligned: int) ->
         inside = (single >= 0) & (single < plan.rest)
         arrays.when(inside, lambda: _emit_single(arrays, plan, single))
     machine.finish()
+
+
+def _tile_place(arrays: GridArrays, plan: FlatPlan, block: LLValue, thread: LLValue) -> LLValue:
+    """The group of a thread where blocks are tiles of lines."""
+    across = plan.lane.size // plan.lanes // WARP
+    line = arrays.times(block.divide(across, False), ROWS)
+    line = arrays.plus(line, thread.divide(WARP, False))
+    along = arrays.times(block.modulo(across, False), WARP)
+    along = arrays.plus(along, thread.modulo(WARP, False))
+    return arrays.plus(arrays.times(line, across * WARP), along)
 
 
 def _emit_groups(arrays: GridArrays, plan: FlatPlan, first: LLValue) -> None:
