@@ -8,6 +8,7 @@ ALL = ""
 LEFT_OUT: dict[str, dict[str, str]] = {
     "cache": {ALL: "object code on disk, and processes that compile for the CPU"},
     "cpu": {ALL: "the other target"},
+    "cuda": {ALL: "another target"},
     "eager": {ALL: "compiles no program"},
     "emit": {ALL: "LLVM's language"},
     "explain": {ALL: "the texts of the CPU's reports"},

@@ -19,9 +19,9 @@ from .targets import HERE, LEFT_OUT
 ROOT = Path(pipeline.__file__).parent
 WORDS = re.compile(r"\bx86|\bavx|\bsse\d|\blanes?\b|\bblas\b|thread[ _]pool", re.IGNORECASE)
 IMPORTS = re.compile(r"^\s*from \.+(\w+\.)*cpu(\.\w+)* import|^\s*from \.+ import .*\bcpu\b", re.M)
-# The target itself; rows at any number of lanes; what the process itself runs, whichever machine
-# programs are for; and the kernels of eager mode, which are the processor's.
-OWN = ("cpu", "emit", "native", "eager")
+# The target itself, and another one; rows at any number of lanes; what the process itself runs,
+# whichever machine programs are for; and the kernels of eager mode, which are the processor's.
+OWN = ("cpu", "cuda", "emit", "native", "eager")
 MODULES = sorted(p for p in ROOT.rglob("*.py") if p.relative_to(ROOT).parts[0] not in OWN)
 
 
@@ -38,6 +38,14 @@ def test_the_words_and_imports_are_seen_where_they_are():
     assert WORDS.search((ROOT / "cpu" / "lanes.py").read_text())
     assert IMPORTS.search((ROOT / "eager" / "kernels.py").read_text())
     assert IMPORTS.search("from . import cpu\n") and IMPORTS.search("from ..cpu.blas import f\n")
+
+
+def test_the_targets_do_not_know_each_other():
+    """Neither imports the other, but for the words for which each is left out above."""
+    for path in (ROOT / "cuda").rglob("*.py"):
+        assert not IMPORTS.search(path.read_text()), path
+    for path in (ROOT / "cpu").rglob("*.py"):
+        assert "cuda" not in path.read_text(), path
 
 
 def test_what_is_left_out_is_there():

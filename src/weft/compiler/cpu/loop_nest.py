@@ -2,11 +2,11 @@
 
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from ...core.record import record
+from ..ir.axes import Axis, axes_of, merge_axes
 from ..ir.kernel import FoldStep, Kernel, Step, moving
 
 # Bytes of a vector register; narrower machines use two or four for one.
@@ -22,14 +22,6 @@ MANY, LONG = 1 << 12, 1 << 16
 CHAIN, CHAINS = 4, 12
 # Instructions of a row that is not light, and of reducing the lanes of a fold.
 _HEAVY, _ACROSS = 15, 15
-
-
-@record
-class Axis:
-    """A loop: its length, and its stride in each array."""
-
-    size: int
-    strides: tuple[int, ...]
 
 
 @record
@@ -77,16 +69,13 @@ class Nest:
 @lru_cache(maxsize=1024)
 def nest_of(kernel: Kernel) -> Nest:
     """The loop nest of a kernel."""
-    accesses: tuple[Any, ...] = (*kernel.operands, *kernel.results)
-    axes = [
-        Axis(size, tuple([x.strides[a] for x in accesses])) for a, size in enumerate(kernel.domain)
-    ]
+    axes = axes_of(kernel)
     if kernel.piece:  # over rows, with columns folded
         kept, folds, lane, lane_folded = [axes[0]], [], axes[1], bool(kernel.folded)
     else:
         used = [(axis, a in kernel.folded) for a, axis in enumerate(axes) if axis.size != 1]
-        kept = _merge_axes([axis for axis, folded in used if not folded])
-        folds = _merge_axes([axis for axis, folded in used if folded])
+        kept = merge_axes([axis for axis, folded in used if not folded])
+        folds = merge_axes([axis for axis, folded in used if folded])
         lane, lane_folded = _lane(kernel, kept, folds)
     kept = [a for a in kept if a is not lane]
     folds = [a for a in folds if a is not lane]
@@ -103,21 +92,6 @@ def fit_lanes(lanes: int, size: int) -> int:
     while lanes > 1 and lanes // 2 >= size:
         lanes //= 2
     return lanes
-
-
-def _merge_axes(axes: list[Axis]) -> list[Axis]:
-    """Axes sorted from the widest strides to the narrowest, contiguous neighbours merged."""
-    axes = sorted(axes, key=lambda a: -sum(map(abs, a.strides)))
-    made: list[Axis] = []
-    for axis in axes:
-        last = made[-1] if made else None
-        if last and all(
-            s == t * axis.size for s, t in zip(last.strides, axis.strides, strict=True)
-        ):
-            made[-1] = Axis(last.size * axis.size, axis.strides)
-        else:
-            made.append(axis)
-    return made
 
 
 def _lane(kernel: Kernel, kept: list[Axis], folds: list[Axis]) -> tuple[Axis, bool]:

@@ -10,8 +10,9 @@ from ..emit.code import Code, LLValue, lanes_of
 from ..emit.convert import memory_type
 from ..emit.folds import combine
 from ..emit.lanes_in_memory import read, write
+from ..ir.axes import Axis
 from ..ir.kernel import Kernel
-from .loop_nest import Axis, Nest
+from .loop_nest import Nest
 
 INDEX = lanes_of("i64")
 

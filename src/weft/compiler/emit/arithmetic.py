@@ -66,18 +66,26 @@ def anywhere(mask: LLValue) -> LLValue:
 
 def rarely(mask: LLValue, usual: LLValue, other: Callable[[], LLValue]) -> LLValue:
     """`usual`, but `other()` in the lanes of the mask; `other` runs only if any lane needs it."""
+    return rarely_all(mask, [usual], lambda: [other()])[0]
+
+
+def rarely_all(
+    mask: LLValue, usual: Sequence[LLValue], other: Callable[[], Sequence[LLValue]]
+) -> list[LLValue]:
+    """The same for several values."""
     code = mask.code
     before, slow, after = code.block, code.label(), code.label()
     code.go_if(anywhere(mask), slow, after, rarely=True)
     code.start(slow)
-    mended = mask.choose(other(), usual)
+    mended = [mask.choose(y, x) for x, y in zip(usual, other(), strict=True)]
     end = code.block
     code.go(after)
     code.start(after)
-    joined = code.phi(usual.type)
-    joined.add(usual, before)
-    joined.add(mended, end)
-    return joined.value
+    joined = [code.phi(x.type) for x in usual]
+    for phi, x, y in zip(joined, usual, mended, strict=True):
+        phi.add(x, before)
+        phi.add(y, end)
+    return [phi.value for phi in joined]
 
 
 def by_lanes(symbol: str, args: Sequence[LLValue]) -> LLValue:

@@ -1,14 +1,16 @@
 """Circular functions: x = n·π/2 + r by three exact products, and polynomials in r.
 
 Beyond `LIMIT` the reduction would lose digits; vectors that contain such a number call the C
-library lane by lane.
+library lane by lane, or, where there is none, are reduced by more digits of π (float32 only).
 """
 
 import math
 
-from .arithmetic import by_lanes, fma, horner, rarely, size
+from . import units
+from .arithmetic import by_lanes, fma, horner, rarely, rarely_all, size
 from .code import LLValue
 from .exponentials import nearest
+from .far_angles import reduce_far
 
 # n·π/2 is exact to the last digit of r up to here.
 LIMIT = {"float": 1e5, "double": 1e9}
@@ -79,8 +81,22 @@ _TAN = {
 }
 
 
-def _reduce_angle(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
-    """r, its rounding error, and n."""
+# cos r − 1 in powers of r², without the first: error 7.7e-11.
+_COS_ALONE = (-0.5, 0.04166661575436592, -0.0013886509696021676, 2.4367702280869707e-05)
+
+
+def _reduce_angle(x: LLValue) -> tuple[LLValue, LLValue | None, LLValue]:
+    """r, its rounding error, or None if that is small enough, and n."""
+    if not _is_alone(x):
+        return _reduce_near(x)
+    # sin and cos of the same number share this.
+    memo = x.code.memo
+    if ("angle", x.name) not in memo:
+        memo["angle", x.name] = _reduce_quickly(x) if units.available(x) else _reduce_alone(x)
+    return memo["angle", x.name]
+
+
+def _reduce_near(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
     n, k = nearest(x, 2 / math.pi)
     first, second, third = _HALF_PI[x.type.element]
     exact = fma(n, -first, x)
@@ -92,11 +108,36 @@ def _reduce_angle(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
     return r, fma(n, -third, low - fma(n, second, -step)), k
 
 
-def _sine(r: LLValue, low: LLValue, z: LLValue) -> LLValue:
-    return r + fma(r * z, horner(z, _SIN[r.type.element]), low)
+def _reduce_alone(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
+    """The same for all numbers."""
+    r, low, k = rarely_all(size(x) > LIMIT["float"], _reduce_near(x), lambda: reduce_far(x))
+    return r, low, k
 
 
-def _cosine(r: LLValue, low: LLValue, z: LLValue) -> LLValue:
+def _reduce_quickly(x: LLValue) -> tuple[LLValue, None, LLValue]:
+    """The same, with r rounded: sin r and cos r lose less than a unit by that."""
+    n, k = nearest(x, 2 / math.pi)
+    r = x
+    for part in _HALF_PI["float"]:
+        r = fma(n, -part, r)
+    r, k = rarely_all(size(x) > LIMIT["float"], [r, k], lambda: reduce_far(x)[::2])
+    return r, None, k
+
+
+def _is_alone(x: LLValue) -> bool:
+    """Whether there is no C library to call."""
+    return "freestanding" in x.code.module.features and x.type.element == "float"
+
+
+def _sine(r: LLValue, low: LLValue | None, z: LLValue) -> LLValue:
+    cube = r * z
+    curve = horner(z, _SIN[r.type.element])
+    return fma(cube, curve, r) if low is None else r + fma(cube, curve, low)
+
+
+def _cosine(r: LLValue, low: LLValue | None, z: LLValue) -> LLValue:
+    if low is None:
+        return fma(z, horner(z, _COS_ALONE), 1.0)
     tail = fma(z * z, horner(z, _COS[r.type.element]), -(r * low))
     half = z * 0.5
     w = 1.0 - half
@@ -105,6 +146,8 @@ def _cosine(r: LLValue, low: LLValue, z: LLValue) -> LLValue:
 
 def _beyond(x: LLValue, y: LLValue, name: str) -> LLValue:
     """y, but the C library's value where x is too large."""
+    if _is_alone(x):
+        return y
     symbol = name + ("f" if x.type.element == "float" else "")
     return rarely(size(x) > LIMIT[x.type.element], y, lambda: by_lanes(symbol, [x]))
 
@@ -130,7 +173,7 @@ def cos(x: LLValue) -> LLValue:
 
 def tan(x: LLValue) -> LLValue:
     """tan r, or −1/tan r after an odd number of quarter turns."""
-    r, low, k = _reduce_angle(x)
+    r, low, k = _reduce_alone(x) if _is_alone(x) else _reduce_near(x)
     z = r * r
     curve = r * z * horner(z, _TAN[x.type.element])
     t = r + (curve + fma(low, z, low))

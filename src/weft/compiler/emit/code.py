@@ -6,13 +6,16 @@ per instruction.
 """
 
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from ctypes import c_float
 from functools import lru_cache
+from typing import Any
 
-FLOATS = ("half", "float", "double")
-INTEGER_OF = {"half": "i16", "float": "i32", "double": "i64"}
+FLOATS = ("half", "bfloat", "float", "double")
+INTEGER_OF = {"half": "i16", "bfloat": "i16", "float": "i32", "double": "i64"}
 WIDTH = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64}
+WIDTH["bfloat"] = 16
+_MANGLED = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0"}
 
 
 class Type:
@@ -38,9 +41,7 @@ class Type:
     @property
     def mangled(self) -> str:
         """How names of intrinsics spell this type."""
-        element = {"half": "f16", "float": "f32", "double": "f64", "ptr": "p0"}.get(
-            self.element, self.element
-        )
+        element = _MANGLED.get(self.element, self.element)
         return element if self.lanes == 1 else f"v{self.lanes}{element}"
 
     def of(self, element: str) -> "Type":
@@ -233,10 +234,15 @@ class Phi:
 
 
 class LLModule:
-    """Functions that are compiled together, and the symbols that they import."""
+    """Functions that are compiled together, and the symbols that they import.
 
-    def __init__(self, attributes: str = ""):
-        self.attributes = attributes
+    `features` names what the machine has and emitters may use: "bfloat", conversions of bfloat16;
+    "freestanding", no C library, so that nothing may call it; "units", the special-function units
+    of NVIDIA's GPUs.
+    """
+
+    def __init__(self, attributes: str = "", features: Collection[str] = ()):
+        self.attributes, self.features = attributes, frozenset(features)
         self.wide: bool = '"prefer-vector-width"="512"' in attributes  # AVX-512
         self._declared: dict[str, str] = {}
         self._functions: list[Code] = []
@@ -269,6 +275,13 @@ class LLModule:
             return name
 
         return self.once(("data", content), make)
+
+    def shared(self, kind: Type, count: int) -> str:
+        """The name of memory that the threads of a block share on a GPU."""
+        name = f"shared{len(self._declared)}"
+        text = f"internal addrspace(3) global [{count} x {kind.text}] undef"
+        self._declared[name] = f"@{name} = {text}, align 16"
+        return name
 
     def elsewhere(self, name: str) -> str:
         """The name of external memory."""
@@ -316,6 +329,8 @@ class Code:
         self.parameters = [LLValue(self, kind, self._fresh()) for kind in parameters]
         self._entry: list[str] = []
         self._hidden: dict[str, LLValue] = {}
+        # What emitters found for a value, by its name, and use again.
+        self.memo: dict[tuple[str, str], Any] = {}
 
     def _fresh(self) -> str:
         self._count += 1

@@ -37,6 +37,8 @@ def from_memory(value: LLValue, dtype: np.dtype) -> LLValue:
         return value.compare("ne", 0)
     if dtype == dtypes.float16:
         return value.cast("fpext", "float")
+    if value.type.element == "bfloat":
+        return value.cast("fpext", "float")
     if dtype == dtypes.bfloat16:
         return (value.cast("zext", "i32") << 16).as_float("float")
     return value
@@ -48,6 +50,8 @@ def to_memory(value: LLValue, dtype: np.dtype) -> LLValue:
         return value.cast("zext", "i8")
     if dtype == dtypes.float16:
         return value.cast("fptrunc", "half")
+    if dtype == dtypes.bfloat16 and "bfloat" in value.code.module.features:
+        return value.cast("fptrunc", "bfloat")
     if dtype == dtypes.bfloat16:
         return value.bits.logical_shift(16).cast("trunc", "i16")
     return value
@@ -59,6 +63,8 @@ def round_to_half(value: LLValue, dtype: np.dtype) -> LLValue:
         return value.cast("fptrunc", "half").cast("fpext", "float")
     if dtype != dtypes.bfloat16:
         return value
+    if "bfloat" in value.code.module.features:
+        return value.cast("fptrunc", "bfloat").cast("fpext", "float")
     bits = value.bits
     up = (bits + ((bits.logical_shift(16) & 1) + 0x7FFF)) & -0x10000
     return value.is_nan().choose(value.same(float("nan")).bits, up).as_float("float")

@@ -8,7 +8,7 @@ import math
 
 from .arithmetic import copy_sign, fma, horner, larger, narrow, size, widen
 from .code import LLValue
-from .exponentials import clamp_exponent, exp, scale_by_power, small_growth
+from .exponentials import clamp_exponent, exp_by_polynomial, scale_by_power, small_growth
 from .logarithms import log, log1p
 
 # erf x/x in powers of x² for |x| ≤ 1, less 1: errors 1.2e-9 and 1.3e-19.
@@ -144,7 +144,7 @@ def erf(x: LLValue) -> LLValue:
     a = size(x)
     if x.type.element == "float":
         a = (a > 4.0).choose(x.same(4.0), a)
-        far = 1.0 - exp(horner(a, _LOG))
+        far = 1.0 - exp_by_polynomial(horner(a, _LOG))
     else:
         far = 1.0 - _tail(_cap(a, 6.0))
     return (a < 1.0).choose(_near(x), copy_sign(x.is_nan().choose(x, far), x))

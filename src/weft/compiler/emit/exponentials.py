@@ -6,7 +6,7 @@ theirs alone, relative to the function.
 
 import math
 
-from . import wide
+from . import units, wide
 from .arithmetic import copy_sign, fma, horner, larger, size, smaller
 from .code import LLValue
 
@@ -126,6 +126,11 @@ def small_growth(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
 
 
 def exp(x: LLValue) -> LLValue:
+    return units.exp(x) if units.available(x) else exp_by_polynomial(x)
+
+
+def exp_by_polynomial(x: LLValue) -> LLValue:
+    """The exponential to 0.6 units, for functions that lose digits besides."""
     r, n, k = reduce_argument(clamp_exponent(x))
     return scale_by_power(growth(r) + 1.0, n, k)
 
@@ -164,6 +169,8 @@ def falling(a: LLValue) -> LLValue:
 
 def tanh(x: LLValue) -> LLValue:
     """(1 − e⁻²ᵃ)/(1 + e⁻²ᵃ) of a = |x|."""
+    if units.available(x):
+        return units.tanh(x)
     a = size(x)
     d = falling(a + a)
     return copy_sign(quotient(d, 2.0, d), x)
@@ -172,17 +179,22 @@ def tanh(x: LLValue) -> LLValue:
 def quotient(n: LLValue, a: float, b: LLValue) -> LLValue:
     """n/(a + b) for a sum between 1 and 2, corrected for the rounding of sum and quotient."""
     t = b + a
-    quick = t.type.element == "float" and wide.available(t)
+    quick = t.type.element == "float" and (wide.available(t) or units.available(t))
     # 1/t to within 5 % is enough for the correction of a quotient.
-    inverse = wide.reciprocal(t) if quick else fma(t, -0.5, 1.457)
+    inverse = _reciprocal(t) if quick else fma(t, -0.5, 1.457)
     q = n * inverse if quick else n / t
     rest = fma(-q, t, n) - q * (b - (t - a))
     return fma(rest, inverse, q)
 
 
+def _reciprocal(t: LLValue) -> LLValue:
+    """1/t to within 2⁻¹⁴ at least."""
+    return units.reciprocal(t) if units.available(t) else wide.reciprocal(t)
+
+
 def expit(x: LLValue) -> LLValue:
     """1/(1 + e⁻ˣ); from e^−|x|, so that neither end overflows or loses denormal results."""
-    e = exp(-size(x))
+    e = exp_by_polynomial(-size(x))
     return quotient((x < 0.0).choose(e, x.same(1.0)), 1.0, e)
 
 

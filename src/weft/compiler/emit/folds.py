@@ -100,12 +100,20 @@ class Accumulator:
 
     def finish(self, across_lanes: bool, terms: int) -> LLValue:
         """The result: one number, or one in each lane."""
+        return self.settle(self.partial(across_lanes), terms)
+
+    def partial(self, across_lanes: bool) -> LLValue:
+        """What was added so far: one number, or one in each lane."""
         value = self.read(self.total or self.run)
         if self.lost is not None:  # NaN beside an infinite total
             lost = self.read(self.lost)
             value = value + lost.is_nan().choose(lost.same(0.0), lost)
         if across_lanes:
             value = across(self.fold.kind, value, self.dtype)
+        return value
+
+    def settle(self, value: LLValue, terms: int) -> LLValue:
+        """The result, of the combination of all terms."""
         if self.fold.kind == "mean":
             value = value / float(terms)
         return round_to_half(value, self.fold.dtype)

@@ -5,7 +5,7 @@ import math
 from . import wide
 from .arithmetic import fma, horner, larger, size
 from .code import LLValue
-from .exponentials import BIAS, FRACTION, LN2, exp
+from .exponentials import BIAS, FRACTION, LN2, exp_by_polynomial
 
 _NORMAL = {"float": 2.0**-126, "double": 2.0**-1022}
 _LIFT = {"float": 23, "double": 54}
@@ -149,13 +149,13 @@ def log1p(x: LLValue) -> LLValue:
 
 def softplus(x: LLValue) -> LLValue:
     """log(1 + eˣ) without overflow."""
-    return larger(x, 0.0) + log1p(exp(-size(x)))
+    return larger(x, 0.0) + log1p(exp_by_polynomial(-size(x)))
 
 
 def logaddexp(a: LLValue, b: LLValue) -> LLValue:
     """log(eᵃ + eᵇ); equal infinities give that infinity."""
     top = larger(a, b)
-    y = top + log1p(exp(-size(a - b)))
+    y = top + log1p(exp_by_polynomial(-size(a - b)))
     equal = a.equals(b)
     y = equal.choose(a + math.log(2), y)
     return b.is_nan().choose(b, y)

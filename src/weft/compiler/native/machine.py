@@ -31,10 +31,14 @@ if hasattr(os, "register_at_fork"):
 
 @record
 class Processor:
-    """A processor: its name and features, as LLVM spells them."""
+    """A processor: its name and features, and the system, as LLVM spells them.
+
+    The system is empty for the one that runs this program.
+    """
 
     cpu: str
     features: str
+    system: str = ""
 
     def has(self, feature: str) -> bool:
         """Whether the processor has a feature such as `avx512f`."""
@@ -64,6 +68,11 @@ def host() -> Processor:
 @lru_cache(maxsize=None)  # called with the lock only
 def _machine(target: Processor, level: int = 3) -> llvm.TargetMachine:
     """LLVM's code generator for a processor, at a level of optimisation."""
+    if target.system:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        system = llvm.Target.from_triple(target.system)
+        return system.create_target_machine(cpu=target.cpu, features=target.features, opt=level)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_triple(triple()).create_target_machine(
@@ -117,7 +126,7 @@ def compile_module(
 
 @shielded
 def assembly(module: LLModule, target: Processor | None = None) -> str:
-    """A module as the processor's assembly, for reading."""
+    """A module as the processor's assembly."""
     target = target or host()
     with _lock:
         return _machine(target).emit_assembly(_optimise(module, target))

@@ -1,0 +1,35 @@
+"""Which rows a GPU computes in kernels, for which dtypes: those that call no C library."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from ...core.op import TABLE
+from ...graph.graph import Equation, Graph
+from ..emit.code import LLModule
+from ..emit.convert import register_type
+from ..emit.equations import avals_of, operands_of, why_no_emitter, why_not_held
+from ..emit.scalar import MIXED, Static, TypedValue, emit, working_dtype
+from .ptx import FEATURES, why_no_ptx
+
+
+def supports(graph: Graph, e: Equation) -> str:
+    """Why kernels on a GPU do not compute an equation; empty if they do. Devices do not matter."""
+    reason = why_not_held(avals_of(graph, e))
+    if reason or e.op.folds or e.op.moves == "parts":
+        return reason
+    reason = why_no_emitter(graph, e)
+    if reason or e.op.name in MIXED:
+        return reason
+    dtype = graph.avals[e.outputs[0]].dtype
+    return why_no_row(e.op.name, e.static, working_dtype(e.op, operands_of(graph, e), dtype))
+
+
+@lru_cache(maxsize=None)
+def why_no_row(row: str, static: Static, working: np.dtype) -> str:
+    """Why a row that has an emitter has no form in PTX; empty if it has one."""
+    module, arity = LLModule("", FEATURES), TABLE[row].arity
+    assert arity is not None
+    code = module.function("void", [register_type(working)] * arity, "row")
+    emit(code, row, [TypedValue(x, working) for x in code.parameters], static, working)
+    return why_no_ptx(module)

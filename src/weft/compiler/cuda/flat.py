@@ -1,0 +1,213 @@
+"""Kernels without folds: every thread computes some groups of neighbouring elements."""
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from ...core.record import record
+from ..emit.code import LLValue
+from ..ir.axes import Axis, axes_of, merge_axes
+from ..ir.kernel import Kernel, moving
+from .arrays import WIDEST, GridArrays, Point, alignment, dtypes_of, index_type
+from .machine import WARP, Machine
+from .steps import emit_step, heavy_steps
+
+# Threads of a block; elements that a thread has side by side at most.
+BLOCK = 256
+LANES = 8
+# The same where more than so many steps are not light: each element of a long chain takes tens of
+# registers, and the time is the arithmetic's.
+LANES_OF_CHAINS = ((8, 1), (4, 2), (2, 4))
+# Lines of a block that is a tile: a warp for each.
+ROWS = BLOCK // WARP
+# Bytes that a thread should have under way, and threads from which on it takes several groups.
+UNDER_WAY, THREADS = 32, 1 << 18
+
+
+@record
+class FlatPlan:
+    """How threads share a domain.
+
+    outer   the axes but the one whose elements are computed side by side, `lane`
+    rest    elements after the last whole group; each has a thread of its own
+    groups  the work: whole groups, then single elements
+    spread  the groups of a thread
+    tiled   whether a block has a warp of groups of each of some lines, and not more of one line:
+            then what other arrays have side by side, along the last outer axis, is read at once
+    """
+
+    outer: tuple[Axis, ...]
+    lane: Axis
+    lanes: int
+    rest: int
+    groups: int
+    spread: int
+    block: int
+    tiled: bool = False
+
+    @property
+    def grid(self) -> int:
+        return -(-self.groups // (self.block * self.spread))
+
+
+def plan_flat(kernel: Kernel, aligned: int) -> FlatPlan:
+    """The plan of a kernel without folds."""
+    kinds = dtypes_of(kernel)
+    axes = merge_axes([axis for axis in axes_of(kernel) if axis.size != 1])
+    lane = pick_lane(axes, kinds)
+    outer = tuple([axis for axis in axes if axis is not lane])
+    lanes = pick_lanes(outer, lane, kinds, aligned, most_lanes(kernel), ragged=not outer)
+    crossing = _crossing(outer, lane, lanes)
+    if crossing is not None:
+        outer = (*(axis for axis in outer if axis is not crossing), crossing)
+    rest = lane.size % lanes
+    groups = prod([axis.size for axis in outer]) * (lane.size // lanes) + rest
+    spread = _spread(kernel, lane, lanes) if groups >= THREADS and not rest else 1
+    if crossing is not None:
+        return FlatPlan(outer, lane, lanes, rest, groups, 1, BLOCK, True)
+    block = BLOCK if groups >= THREADS // 4 else BLOCK // 2
+    return FlatPlan(outer, lane, lanes, rest, groups, spread, block)
+
+
+def _crossing(outer: Sequence[Axis], lane: Axis, lanes: int) -> Axis | None:
+    """Another axis along which some array is contiguous, if blocks can be tiles of both."""
+    if lane.size % (lanes * WARP):
+        return None
+    fit = [axis for axis in outer if 1 in map(abs, axis.strides) and axis.size % ROWS == 0]
+    return fit[-1] if fit else None
+
+
+def most_lanes(kernel: Kernel) -> int:
+    """The elements that a thread may have side by side."""
+    heavy = heavy_steps(kernel)
+    return next((lanes for steps, lanes in LANES_OF_CHAINS if heavy > steps), LANES)
+
+
+def pick_lane(axes: Sequence[Axis], kinds: Sequence[np.dtype]) -> Axis:
+    """The axis along which most bytes are contiguous; of equal ones the narrowest."""
+    if not axes:
+        return Axis(1, (0,) * len(kinds))
+
+    sizes = [
+        d.itemsize * prod([axis.size for axis in axes if axis.strides[i]])
+        for i, d in enumerate(kinds)
+    ]
+
+    def contiguous(axis: Axis) -> int:
+        pairs = zip(axis.strides, sizes, strict=True)
+        return sum(size for stride, size in pairs if abs(stride) == 1)
+
+    return max(reversed(axes), key=contiguous)
+
+
+def pick_lanes(
+    others: Sequence[Axis],
+    lane: Axis,
+    kinds: Sequence[np.dtype],
+    aligned: int,
+    most: int,
+    ragged: bool = False,
+) -> int:
+    """The elements side by side: as many as some array can be accessed by at once."""
+    lanes = most
+    while lanes > 1:
+        group = Axis(1, tuple([s * lanes for s in lane.strides]))
+        fits = lane.size % lanes == 0 or (ragged and lane.size > lanes)
+        for i, kind in enumerate(kinds if fits else ()):
+            size = lanes * kind.itemsize
+            wide = alignment(i, kind.itemsize, [*others, group], aligned)
+            if lane.strides[i] == 1 and size <= WIDEST and wide % size == 0:
+                return lanes
+        lanes //= 2
+    return 1
+
+
+def _spread(kernel: Kernel, lane: Axis, lanes: int) -> int:
+    if heavy_steps(kernel) > 1:
+        return 1
+    sizes = [o.dtype.itemsize for i, o in enumerate(kernel.operands) if lane.strides[i]]
+    loaded = max(sum(sizes) * lanes, 1)
+    return min(max(UNDER_WAY // loaded, 1), 4)
+
+
+def emit_flat(kernel: Kernel, plan: FlatPlan, machine: Machine, aligned: int) -> None:
+    """Emit the function of one thread."""
+    index = index_type(kernel, plan.grid * plan.block * plan.spread)
+    arrays = GridArrays(machine, kernel, plan.lane, plan.outer, aligned, index)
+    block, thread = map(arrays.wide, (machine.block(), machine.thread()))
+    first = arrays.plus(arrays.times(block, plan.block * plan.spread), thread)
+    if plan.tiled:
+        first = _tile_place(arrays, plan, block, thread)
+    whole, code = plan.groups - plan.rest, machine.code
+    after = code.label()
+    if plan.spread > 1:
+        _emit_groups(arrays, plan, first)
+    else:
+        inside = code.label()
+        code.go_if(first < whole, inside, after)
+        code.start(inside)
+        _emit_elements(arrays, [(_point(arrays, plan, first), None)], plan.lanes)
+        code.go(after)
+        code.start(after)
+    if plan.rest:
+        single = first - whole
+        inside = (single >= 0) & (single < plan.rest)
+        arrays.when(inside, lambda: _emit_single(arrays, plan, single))
+    machine.finish()
+
+
+def _tile_place(arrays: GridArrays, plan: FlatPlan, block: LLValue, thread: LLValue) -> LLValue:
+    """The group of a thread where blocks are tiles of lines."""
+    across = plan.lane.size // plan.lanes // WARP
+    line = arrays.times(block.divide(across, False), ROWS)
+    line = arrays.plus(line, thread.divide(WARP, False))
+    along = arrays.times(block.modulo(across, False), WARP)
+    along = arrays.plus(along, thread.modulo(WARP, False))
+    return arrays.plus(arrays.times(line, across * WARP), along)
+
+
+def _emit_groups(arrays: GridArrays, plan: FlatPlan, first: LLValue) -> None:
+    """Several groups of a thread; it loads the last one again in the place of missing ones."""
+    made = []
+    for k in range(plan.spread):
+        group, inside = arrays.plus(first, k * plan.block), None
+        if plan.groups % (plan.block * plan.spread):
+            inside = group < plan.groups
+            group = inside.choose(group, arrays.number(plan.groups - 1))
+        made.append((_point(arrays, plan, group), inside))
+    _emit_elements(arrays, made, plan.lanes)
+
+
+def _point(arrays: GridArrays, plan: FlatPlan, group: LLValue) -> Point:
+    line = Axis(plan.lane.size // plan.lanes, plan.lane.strides)
+    *places, along = arrays.split(group, [*plan.outer, line])
+    point = arrays.start
+    for axis, at in zip(plan.outer, places, strict=True):
+        point = arrays.advance(point, axis, at)
+    return arrays.advance(point, plan.lane, along, plan.lanes)
+
+
+def _emit_single(arrays: GridArrays, plan: FlatPlan, single: LLValue) -> None:
+    at = arrays.plus(single, plan.lane.size - plan.rest)
+    _emit_elements(arrays, [(arrays.advance(arrays.start, plan.lane, at), None)], 1)
+
+
+def _emit_elements(
+    arrays: GridArrays, points: Sequence[tuple[Point, LLValue | None]], lanes: int
+) -> None:
+    """All steps at some points: everything is loaded before anything is stored."""
+    kernel, code = arrays.kernel, arrays.code
+    base, needed = len(kernel.operands), sorted(moving(kernel, 0))
+    values = [{i: arrays.read(i, point, lanes) for i in needed if i < base} for point, _ in points]
+    for known in values:
+        for i in needed:
+            if i >= base:
+                known[i] = emit_step(code, kernel, i, known.__getitem__)
+    for (point, inside), known in zip(points, values, strict=True):
+        arrays.when(inside, lambda point=point, known=known: _store(arrays, point, known))
+
+
+def _store(arrays: GridArrays, point: Point, known: dict[int, LLValue]) -> None:
+    for r, result in enumerate(arrays.kernel.results):
+        arrays.write(len(arrays.kernel.operands) + r, point, known[result.value])

@@ -1,0 +1,66 @@
+"""Grid kernels: a fused kernel as PTX, and how it is launched."""
+
+from hashlib import sha256
+
+from ...core.record import record
+from ..emit.code import LLModule
+from ..emit.scalar import check_dtypes
+from ..ir.kernel import Kernel
+from .flat import FlatPlan, emit_flat, plan_flat
+from .folds import FoldPlan, emit_folds, plan_folds
+from .machine import Machine, PtxMachine
+from .pieces import PiecePlan, emit_pieces, plan_columns, plan_pieces
+from .ptx import FEATURES, ptx_of
+
+
+@record
+class GridKernel:
+    """A kernel in PTX.
+
+    Its parameters are pointers: one for each operand, then one for each result. A grid of no blocks
+    has nothing to compute, and is not to be launched.
+    """
+
+    name: str
+    ptx: str
+    grid: int
+    block: int
+    shared: int
+
+
+GridPlan = FlatPlan | FoldPlan | PiecePlan
+
+
+def build_kernel(kernel: Kernel, sm: int = 90, aligned: int = 16) -> GridKernel:
+    """A kernel as PTX for compute capability `sm`/10.
+
+    `aligned` is what all its pointers are multiples of, in bytes, or more.
+    """
+    form, plan = plan_grid(kernel, aligned)
+    module = LLModule(f'"nvvm.reqntid"="{plan.block}"', FEATURES)
+    name = "weft_" + sha256(repr((kernel, aligned)).encode()).hexdigest()[:20]
+    machine = PtxMachine(module, name, len(kernel.operands) + len(kernel.results))
+    emit_grid(form, plan, machine, aligned)
+    return GridKernel(name, ptx_of(module, sm), plan.grid, plan.block, 0)
+
+
+def plan_grid(kernel: Kernel, aligned: int) -> tuple[Kernel, GridPlan]:
+    """How threads share a kernel's domain, and the kernel in the form that they compute."""
+    check_dtypes(kernel.dtypes)
+    if kernel.piece and kernel.folded:
+        return kernel, plan_pieces(kernel, aligned)
+    if kernel.piece:
+        return plan_columns(kernel, aligned)
+    return kernel, (plan_folds if kernel.folded else plan_flat)(kernel, aligned)
+
+
+def emit_grid(kernel: Kernel, plan: GridPlan, machine: Machine, aligned: int) -> None:
+    """Emit the function of one thread."""
+    if not plan.grid:
+        machine.finish()
+    elif isinstance(plan, FlatPlan):
+        emit_flat(kernel, plan, machine, aligned)
+    elif isinstance(plan, PiecePlan):
+        emit_pieces(kernel, plan, machine, aligned)
+    else:
+        emit_folds(kernel, plan, machine, aligned)

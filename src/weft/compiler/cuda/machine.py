@@ -1,0 +1,90 @@
+"""The machine that a grid kernel is emitted for: its threads, barriers and shared memory."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..emit.code import Code, LLModule, LLValue, Type, lanes_of
+
+WORD = lanes_of("i32")
+POINTER = lanes_of("ptr")
+# Threads that run together, and can look at each other's registers.
+WARP = 32
+
+
+class Machine(Protocol):
+    """What a grid kernel is made of besides arithmetic."""
+
+    @property
+    def code(self) -> Code:
+        """The function of one thread."""
+        ...
+
+    @property
+    def pointers(self) -> Sequence[LLValue]:
+        """The kernel's arrays."""
+        ...
+
+    def thread(self) -> LLValue:
+        """The number of this thread in its block."""
+        ...
+
+    def block(self) -> LLValue:
+        """The number of this block."""
+        ...
+
+    def barrier(self) -> None:
+        """Wait until all threads of the block are here; what they wrote is visible then."""
+        ...
+
+    def exchange(self, word: LLValue, distance: int) -> LLValue:
+        """The word of the thread of this warp whose number differs in the bit `distance`."""
+        ...
+
+    def shared(self, kind: Type, count: int) -> LLValue:
+        """Memory of the block."""
+        ...
+
+    def access(self, array: int, pointer: LLValue, size: int, align: int) -> None:
+        """Say that some bytes of an array are going to be accessed, with some alignment."""
+        ...
+
+    def finish(self) -> None:
+        """End the function."""
+        ...
+
+
+class PtxMachine:
+    """A GPU: the entry point of a kernel in PTX."""
+
+    code: Code
+    pointers: Sequence[LLValue]
+
+    def __init__(self, module: LLModule, name: str, arrays: int):
+        self.code = module.function("ptx_kernel void", [POINTER] * arrays, name)
+        self.pointers = self.code.parameters
+
+    def thread(self) -> LLValue:
+        return self.code.call("llvm.nvvm.read.ptx.sreg.tid.x", WORD, [])
+
+    def block(self) -> LLValue:
+        return self.code.call("llvm.nvvm.read.ptx.sreg.ctaid.x", WORD, [])
+
+    def barrier(self) -> None:
+        name = "llvm.nvvm.barrier.cta.sync.aligned.all"
+        self.code.module.declare(name, "void", [WORD])
+        self.code.do(f"call void @{name}(i32 0)")
+
+    def exchange(self, word: LLValue, distance: int) -> LLValue:
+        numbers = [self.code.constant(WORD, n) for n in (-1, distance, WARP - 1)]
+        args = [numbers[0], word, *numbers[1:]]
+        return self.code.call("llvm.nvvm.shfl.sync.bfly.i32", WORD, args)
+
+    def shared(self, kind: Type, count: int) -> LLValue:
+        name = self.code.module.shared(kind, count)
+        return self.code.emit(POINTER, f"addrspacecast ptr addrspace(3) @{name} to ptr")
+
+    def access(self, array: int, pointer: LLValue, size: int, align: int) -> None:
+        pass
+
+    def finish(self) -> None:
+        self.code.do("ret void")

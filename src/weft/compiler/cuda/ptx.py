@@ -1,0 +1,43 @@
+"""PTX: what LLVM generates for NVIDIA's GPUs."""
+
+import re
+
+from ...errors import WeftError
+from ..emit.code import LLModule
+from ..native.machine import Processor, assembly
+
+# What emitters may use on a GPU (see `LLModule`).
+FEATURES = ("bfloat", "freestanding", "units")
+_SYSTEM = "nvptx64-nvidia-cuda"
+# The version of the language: the oldest that knows the instructions of these processors.
+_VERSION = {80: 71, 86: 71, 89: 78, 90: 78}
+_EXTERN = re.compile(r"\.extern\s+\.func.*?(\w+)\s*(?:\(|;|$)", re.MULTILINE)
+
+
+class NoPtx(WeftError, NotImplementedError):
+    """Raised for code that does not exist on a GPU."""
+
+
+def why_no_ptx(module: LLModule) -> str:
+    """Why a module has no form in PTX; empty if it has one."""
+    if module.symbols:
+        return f"a GPU has no {', '.join(sorted(module.symbols))}"
+    if " frem " in str(module):
+        return "a GPU has no exact remainder of floats"
+    return ""
+
+
+def ptx_of(module: LLModule, sm: int) -> str:
+    """A module as PTX for processors of compute capability `sm`/10.
+
+    Code that calls external functions is refused; LLVM makes one of every unknown intrinsic.
+    """
+    reason = why_no_ptx(module)
+    if reason:
+        raise NoPtx(f"kernel for sm_{sm}: {reason}")
+    version = _VERSION.get(sm, max(_VERSION.values()))
+    text = assembly(module, Processor(f"sm_{sm}", f"+ptx{version}", _SYSTEM))
+    if ".extern" in text:
+        names = ", ".join(sorted(set(_EXTERN.findall(text)))) or "something external"
+        raise NoPtx(f"kernel for sm_{sm}: a GPU has no {names}")
+    return text

@@ -1,0 +1,35 @@
+"""The steps of a grid kernel at one place, from the values of its operands there."""
+
+from collections.abc import Callable
+
+from ...graph.graph import Literal
+from ..emit.code import Code, LLValue
+from ..emit.scalar import TypedValue, emit
+from ..ir.kernel import FoldStep, Kernel, Step
+
+
+def emit_step(code: Code, kernel: Kernel, i: int, get: Callable[[int], LLValue]) -> LLValue:
+    """Emit the step that computes value i, of values that `get` returns."""
+    step = kernel.steps[i - len(kernel.operands)]
+    assert isinstance(step, Step)
+    operands = [
+        j.value if isinstance(j, Literal) else TypedValue(get(j), kernel.dtypes[j])
+        for j in step.inputs
+    ]
+    return emit(code, step.row, operands, step.static, step.dtype)
+
+
+def fold_of(kernel: Kernel, i: int) -> FoldStep | None:
+    """The fold that gives value i; None if it is no fold."""
+    step = kernel.steps[i - len(kernel.operands)] if i >= len(kernel.operands) else None
+    return step if isinstance(step, FoldStep) else None
+
+
+def fold_rounds(kernel: Kernel) -> int:
+    """How many sweeps end with folds across threads."""
+    return len({kernel.settled[i] for i in kernel.live if fold_of(kernel, i)})
+
+
+def heavy_steps(kernel: Kernel) -> int:
+    """How many steps take more than an instruction or two."""
+    return sum(isinstance(s, Step) and not s.is_light for s in kernel.steps)

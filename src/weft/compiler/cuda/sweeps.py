@@ -1,0 +1,194 @@
+"""The sweeps of a kernel over one line, or some lines side by side, by a team of threads."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ...core.record import field, record
+from ...graph.graph import Literal
+from ..emit.code import LLValue
+from ..emit.convert import cast
+from ..emit.folds import Accumulator, accumulator_of, identity, join
+from ..emit.lanes_in_memory import splat
+from ..ir.kernel import Kernel, Result, Step, moving
+from .arrays import GridArrays, Point
+from .steps import emit_step, fold_of
+from .teams import Partial
+
+
+@record(frozen=False, eq=False)
+class Turn:
+    """Some neighbouring elements of a thread: where, whether they exist, and known values."""
+
+    point: Point
+    inside: LLValue | None = None
+    known: dict[int, LLValue] = field(default_factory=dict)
+
+
+# Turns that are loaded together, one after the other.
+Turns = Sequence[Turn]
+
+
+class Walk(Protocol):
+    """How a thread goes over its turns."""
+
+    def each(self, point: Point, body: Callable[[Turns], None]) -> None:
+        """Emit `body` for all turns of a site; turns that stay the same keep what they know."""
+        ...
+
+
+@record(frozen=False, eq=False)
+class SweepEmitter:
+    """Emits the sweeps at one site; holds the values known there.
+
+    lanes        elements side by side: of one line if `lane_folded`, else of as many lines
+    across       folds parts of all threads of the team
+    first        whether this thread stores what the team has folded; None: it does
+    """
+
+    kernel: Kernel
+    arrays: GridArrays
+    walk: Walk
+    lanes: int
+    lane_folded: bool
+    many: bool
+    across: Callable[[Sequence[Partial]], list[LLValue]]
+    first: LLValue | None
+    store: Callable[[int, Turn, LLValue], None]
+
+    def __post_init__(self) -> None:
+        self.code = self.arrays.code
+        self.base = len(self.kernel.operands)
+        self.fixed: dict[int, LLValue] = {}
+        self.spread: dict[int, LLValue] = {}
+        self.depths = [_depth(self.kernel, r) for r in self.kernel.results]
+
+    def site(self, point: Point, inside: LLValue | None) -> None:
+        """Everything at a site; nothing is stored unless it is inside."""
+        kernel = self.kernel
+        self.fixed, self.spread = {}, {}
+        self._settle(-1, point)
+        for k in range(kernel.sweeps):
+            self._sweep(k, point, inside)
+            self._settle(2 * k + 1, point)
+        held = [r for r, depth in enumerate(self.depths) if depth % 2]
+        if kernel.folded and held:
+            if self.first is not None and not any(fold_of(kernel, i) for i in kernel.live):
+                # The others may still read an operand whose memory a result takes.
+                self.arrays.machine.barrier()
+            self.arrays.when(both(inside, self.first), lambda: self._store_folds(held, point))
+
+    def _store_folds(self, results: Sequence[int], point: Point) -> None:
+        for r in results:
+            self.arrays.write(self.base + r, point, self.fixed[self.kernel.results[r].value])
+
+    def _settle(self, depth: int, point: Point) -> None:
+        """Compute the values that are known once per fold from this depth on, the folds aside."""
+        for i in sorted(self.kernel.live):
+            if self.kernel.settled[i] != depth or i in self.fixed:
+                continue
+            if i < self.base:
+                self.fixed[i] = self.arrays.read(i, point, 1 if self.lane_folded else self.lanes)
+            else:
+                self.fixed[i] = emit_step(self.code, self.kernel, i, self.fixed.__getitem__)
+
+    def _sweep(self, k: int, point: Point, inside: LLValue | None) -> None:
+        """One sweep: its stored values, and its folds."""
+        kernel = self.kernel
+        made = [
+            accumulator_of(self.code, i, fold, self.lanes, self.many)
+            for i in sorted(kernel.live)
+            if (fold := fold_of(kernel, i)) and kernel.settled[i] == 2 * k + 1
+        ]
+        results = [r for r, depth in enumerate(self.depths) if depth == 2 * k]
+        if not made and not results:
+            return
+        self.spread = {i: splat(v, self.lanes) for i, v in self.fixed.items()}
+        self.walk.each(point, lambda turns: self._turns(k, turns, made, results, inside))
+        parts = [Partial(a.fold.kind, a.partial(self.lane_folded), a.dtype) for a in made]
+        for a, value in zip(made, self.across(parts) if parts else [], strict=True):
+            self.fixed[a.number] = a.settle(value, kernel.terms)
+
+    def _turns(
+        self,
+        k: int,
+        turns: Turns,
+        made: Sequence[Accumulator],
+        results: Sequence[int],
+        inside: LLValue | None,
+    ) -> None:
+        """The turns of a sweep: loads first, then the steps, then the stores."""
+        needed = sorted(moving(self.kernel, k))
+        for turn in turns:
+            for i in needed:
+                if i < self.base and i not in turn.known:
+                    turn.known[i] = self.arrays.read(i, turn.point, self.lanes)
+        for turn in turns:
+            values = self.spread | turn.known
+            for i in needed:
+                if i not in values:
+                    values[i] = emit_step(self.code, self.kernel, i, values.__getitem__)
+                    turn.known[i] = values[i]
+            for a in made:
+                self._add(a, turn, values[a.fold.value])
+        if self.many:
+            join(list(made))
+        for turn in turns:
+            self._store(turn, results, inside)
+
+    def _add(self, a: Accumulator, turn: Turn, value: LLValue) -> None:
+        value = cast(value, self.kernel.dtypes[a.fold.value], a.dtype)
+        if turn.inside is not None:
+            none = identity(self.code, a.fold.kind, a.dtype, self.lanes)
+            value = turn.inside.choose(value, none)
+        a.add(value, self.lanes)
+
+    def _store(self, turn: Turn, results: Sequence[int], inside: LLValue | None) -> None:
+        if not results:
+            return
+
+        def put() -> None:
+            for r in results:
+                self.store(r, turn, (self.spread | turn.known)[self.kernel.results[r].value])
+
+        self.arrays.when(both(inside, turn.inside), put)
+
+
+def _depth(kernel: Kernel, result: Result) -> int:
+    """The depth at which a result is stored: one that moves along folded axes, in a sweep."""
+    depth = kernel.settled[result.value]
+    moves = any(result.strides[a] for a in kernel.folded)
+    return depth + 1 if depth % 2 and moves else depth
+
+
+def both(a: LLValue | None, b: LLValue | None) -> LLValue | None:
+    """Whether two conditions hold; None holds always."""
+    return b if a is None else a if b is None else a & b
+
+
+def retained(kernel: Kernel) -> int:
+    """Registers for each element of what a later sweep needs of the ones before; the most."""
+    known: set[int] = set()
+    most = 0
+    for k in range(kernel.sweeps - 1):
+        known |= moving(kernel, k)
+        later = {i for after in range(k + 1, kernel.sweeps) for i in _sources(kernel, after, known)}
+        most = max(most, sum(max(kernel.dtypes[i].itemsize, 4) // 4 for i in later))
+    return most
+
+
+def _sources(kernel: Kernel, k: int, known: set[int]) -> set[int]:
+    """The known values that sweep k uses, directly or through others."""
+    base, settled = len(kernel.operands), kernel.settled
+    todo = [r.value for r in kernel.results if settled[r.value] == 2 * k]
+    folds = [(i, fold_of(kernel, i)) for i in kernel.live if settled[i] == 2 * k + 1]
+    todo += [fold.value for _, fold in folds if fold is not None]
+    found: set[int] = set()
+    while todo:
+        i = todo.pop()
+        if i in known:
+            found.add(i)
+        elif i >= base and settled[i] % 2 == 0:
+            step = kernel.steps[i - base]
+            assert isinstance(step, Step)
+            todo += [j for j in step.inputs if not isinstance(j, Literal)]
+    return found

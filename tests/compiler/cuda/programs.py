@@ -1,0 +1,177 @@
+"""Random kernels for grids: dtypes, layouts, lengths about limits of plans, pieces, in place."""
+
+from dataclasses import dataclass, replace
+from math import gcd
+
+import numpy as np
+from ml_dtypes import finfo
+
+from weft.compiler.ir.kernel import FoldStep, Kernel, Operand, Result, Step, verify
+from weft.compiler.memory import in_place
+from weft.core import dtypes
+from weft.graph.graph import Literal
+
+from ..cpu.test_random_kernels import BINARY, FOLDS, UNARY, laid_out
+from ..kernels import extent, strides
+
+# About the widths of accesses, warps, blocks, and what a thread keeps in registers.
+LENGTHS = (1, 2, 3, 7, 8, 16, 31, 32, 33, 64, 100, 127, 128, 129, 256, 1000, 1023, 1024, 1025)
+LONG = (4096, 5003, 2052, 9000)
+KINDS = (
+    *(dtypes.float32, dtypes.float32, dtypes.bfloat16, dtypes.float16, dtypes.float64),
+    *(dtypes.int32, dtypes.int64, dtypes.int8),
+)
+INTEGER_UNARY = {"square": np.square, "negative": np.negative, "abs": np.abs}
+# Elements of a kernel at most: emulated threads take some nanoseconds each.
+MOST = 60_000
+
+
+def domain(rng: np.random.Generator) -> tuple[int, ...]:
+    shape: list[int] = []
+    for _ in range(rng.choice((0, 1, 1, 2, 2, 2, 3, 3))):
+        n = int(rng.choice(LONG if rng.random() < 0.1 else LENGTHS))
+        n = 0 if rng.random() < 0.01 else n
+        if np.prod([*shape, n]) <= MOST:
+            shape.append(n)
+    return tuple(shape)
+
+
+def plain(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Numbers in the order of rows, some of the axes broadcast."""
+    held = tuple(n if rng.random() < 0.8 else 1 for n in shape)
+    return np.broadcast_to(rng.uniform(0.1, 1.5, held).astype(dtype), shape)
+
+
+@dataclass
+class Case:
+    """A kernel with arrays; `shared` says which operand's memory a result takes."""
+
+    kernel: Kernel
+    operands: list[np.ndarray]
+    outs: list[np.ndarray]
+    shared: dict[int, int]
+
+    @property
+    def aligned(self) -> int:
+        return gcd(16, *(a.ctypes.data for a in (*self.operands, *self.outs)))
+
+    @property
+    def bound(self) -> float:
+        """Values are below 20, and each of at most 12 steps may lose two units of that.
+
+        Of half types only the last bit of some steps may differ, where sums in another order do.
+        """
+        kinds = {d for d in self.kernel.dtypes if d not in dtypes.SIGNED}
+        if kinds & set(dtypes.HALF):
+            return 20 * max(float(finfo(d).eps) for d in kinds) if self.kernel.folded else 1e-4
+        return 12 * 2 * 20 * max([float(finfo(d).eps) for d in kinds], default=0.0)
+
+
+class GridProgram:
+    """A random kernel; values are followed in float64, so that they stay small."""
+
+    def __init__(self, seed: int):
+        self.rng = rng = np.random.default_rng(seed)
+        self.shape = domain(rng)
+        self.dtype = KINDS[rng.integers(len(KINDS))]
+        self.whole = self.dtype in dtypes.SIGNED
+        lay = laid_out if rng.random() < 0.4 else plain
+        self.arrays = [lay(rng, self.shape, self._kind()) for _ in range(rng.integers(1, 4))]
+        self.values = [a.astype(np.float64) for a in self.arrays]
+        self.steps: list = []
+        self._pick_axes()
+        for _ in range(rng.integers(1, 7)):
+            self.extend()
+
+    def _kind(self) -> np.dtype:
+        """The dtype of an operand: now and then float32 beside a half type."""
+        mixed = self.dtype in dtypes.HALF and self.rng.random() < 0.3
+        return dtypes.float32 if mixed else self.dtype
+
+    def _pick_axes(self) -> None:
+        rng, n = self.rng, len(self.shape)
+        axes = [a for a in range(n) if rng.random() < 0.5 and self.shape[a]]
+        self.folded = tuple(axes) if axes and rng.random() < 0.6 else ()
+        self.piece = 0
+        if n == 2 and 0 not in self.folded and 0 not in self.shape and rng.random() < 0.5:
+            self.piece = int(rng.choice((1, 3, 8, 16, 64)))
+
+    def pick(self) -> int:
+        return int(self.rng.integers(len(self.values)))
+
+    def extend(self) -> None:
+        rng, kind = self.rng, self.rng.random()
+        unary = INTEGER_UNARY if self.whole else UNARY
+        if self.folded and kind < 0.3:
+            self.fold()
+        elif kind < 0.65:
+            name, i = str(rng.choice(list(unary))), self.pick()
+            self.add(Step(name, (i,), self.dtype), unary[name](self.values[i]))
+        elif kind < 0.9 or self.whole:
+            name, i, j = str(rng.choice(list(BINARY))), self.pick(), self.pick()
+            value = BINARY[name](self.values[i], self.values[j])
+            self.add(Step(name, (i, j), self.dtype), value)
+        else:
+            i, number = self.pick(), float(np.float32(rng.uniform(-1, 1)))
+            self.add(Step("multiply", (i, Literal(number)), self.dtype), self.values[i] * number)
+
+    def add(self, step, value) -> None:
+        if np.all(np.abs(value) < 20):
+            self.steps.append(step)
+            self.values.append(np.broadcast_to(value, value.shape))
+
+    def fold(self) -> None:
+        name, i = str(self.rng.choice(list(FOLDS))), self.pick()
+        full = np.broadcast_to(self.values[i], self.shape)
+        if full.size == 0 or (self.whole and name == "mean"):
+            return
+        if name in ("sum", "prod") and not self.whole:
+            self.add(Step("multiply", (i, Literal(0.01)), self.dtype), full * 0.01)
+            i, full = len(self.values) - 1, np.broadcast_to(self.values[-1], self.shape)
+        self.add(FoldStep(name, i, self.dtype), FOLDS[name](full, axis=self.folded, keepdims=True))
+
+    def case(self) -> Case:
+        """The kernel and its arrays."""
+        operands = tuple(Operand(a.dtype, strides(a)) for a in self.arrays)
+        bare = Kernel(self.shape, operands, tuple(self.steps), (), self.folded)
+        results, outs = [], []
+        for i in sorted({len(self.values) - 1, self.pick()}):
+            fixed = bare.settled[i] % 2 == 1
+            shape = [1 if fixed and a in self.folded else n for a, n in enumerate(self.shape)]
+            out = self._out(shape, bare.dtypes[i])
+            steps = [0 if fixed and a in self.folded else s for a, s in enumerate(strides(out))]
+            results.append(Result(i, tuple(steps)))
+            outs.append(out)
+        self._add_columns(bare, results, outs)
+        piece = self.piece if any(r.over_rows for r in results) else 0
+        kernel = replace(bare, results=tuple(results), piece=piece)
+        verify(kernel, tuple(map(extent, (*self.arrays, *outs))))
+        return Case(kernel, self.arrays, outs, self._in_place(kernel))
+
+    def _out(self, shape: list[int], dtype: np.dtype) -> np.ndarray:
+        """Memory of a result, now and then with its axes in another order."""
+        order = self.rng.permutation(len(shape)) if self.rng.random() < 0.3 else range(len(shape))
+        wide = np.full([shape[a] for a in order], 77, dtype)
+        return wide.transpose(np.argsort(order)) if len(shape) else wide
+
+    def _add_columns(self, bare: Kernel, results: list[Result], outs: list[np.ndarray]) -> None:
+        """Folds of columns: of a value that moves, in float32 at least."""
+        wide = [dtypes.float32, dtypes.float64, *dtypes.SIGNED]
+        moving = [i for i, d in enumerate(bare.settled) if d % 2 == 0 and bare.dtypes[i] in wide]
+        if not self.piece or not moving:
+            return
+        i, kind = int(self.rng.choice(moving)), str(self.rng.choice(("sum", "max", "min")))
+        rows, columns = self.shape
+        out = np.full((-(-rows // self.piece), columns), 77, bare.dtypes[i])
+        results.append(Result(i, strides(out), kind))
+        outs.append(out)
+
+    def _in_place(self, kernel: Kernel) -> dict[int, int]:
+        """Results that take the memory of an operand."""
+        taken: dict[int, int] = {}
+        for r, out in enumerate(kernel.results):
+            for o in range(len(kernel.operands)):
+                free = o not in taken.values() and kernel.dtypes[out.value] == kernel.dtypes[o]
+                if free and in_place(kernel, o, r) and self.rng.random() < 0.5 and r not in taken:
+                    taken[r] = o
+        return taken

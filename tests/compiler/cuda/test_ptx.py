@@ -1,0 +1,142 @@
+"""PTX of every row and of whole kernels: what is refused, what is assembled, its registers."""
+
+import numpy as np
+import pytest
+
+import weft as wf
+from weft.compiler.cuda.computes import why_no_row
+from weft.compiler.cuda.kernels import GridKernel, build_kernel, plan_grid
+from weft.compiler.cuda.ptx import FEATURES, NoPtx, ptx_of
+from weft.compiler.emit.code import LLModule, lanes_of
+from weft.compiler.emit.elementary import LIBRARY
+from weft.compiler.emit.integers import BOOLEAN
+from weft.compiler.emit.integers import EMITTERS as INTEGER
+from weft.compiler.emit.reals import EMITTERS as REAL
+from weft.compiler.emit.scalar import NotSupported, why_unsupported
+from weft.compiler.ir.kernel import Kernel, Operand, Result, Step
+from weft.core import dtypes
+from weft.core.op import TABLE
+from weft.ops.table import whole
+
+from .assembler import assemble, needs_ptxas
+from .test_programs import half, kernels_of, norm
+
+whole()
+STATIC = {"power_scalar": (2.5,), "clip": (-1.0, 1.0)}
+STATIC_OF_INTEGERS = {"power_scalar": (3,), "clip": (-1, 1)}
+KINDS = (
+    *(dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.float16),
+    *(dtypes.int32, dtypes.int64, dtypes.uint8, dtypes.bool_),
+)
+# Rows without PTX, by dtype: SciPy's, and what needs the C library or a remainder.
+REFUSED = {*LIBRARY, "sinc", "remainder", "floor_divide"}
+REFUSED_WIDE = REFUSED | {"sin", "cos", "tan", "pow", "power_scalar"}
+
+
+def rows_of(dtype: np.dtype) -> dict:
+    table = REAL if dtype in dtypes.REAL else BOOLEAN if dtype == dtypes.bool_ else INTEGER
+    return {row: _static(row, dtype) for row in table if _has_kernel(row, dtype)}
+
+
+def _static(row: str, dtype: np.dtype) -> tuple:
+    return (STATIC if dtype in dtypes.REAL else STATIC_OF_INTEGERS).get(row, ())
+
+
+def _has_kernel(row: str, dtype: np.dtype) -> bool:
+    return not why_unsupported(row, _static(row, dtype), dtype)
+
+
+def kernel_of(row: str, static: tuple, dtype: np.dtype) -> Kernel:
+    arity = TABLE[row].arity
+    assert arity is not None
+    truths = ("isnan", "isinf", "isfinite", "signbit")
+    made = dtypes.bool_ if TABLE[row].compares or row in truths else dtype
+    step = Step(row, tuple(range(arity)), made, static)
+    return Kernel((1000,), (Operand(dtype, (1,)),) * arity, (step,), (Result(arity, (1,)),))
+
+
+@pytest.mark.parametrize("dtype", KINDS, ids=str)
+@needs_ptxas
+def test_every_row_is_assembled_or_refused(dtype, tmp_path):
+    refused = REFUSED_WIDE if dtype == dtypes.float64 else REFUSED if dtype in dtypes.REAL else ()
+    built: list[GridKernel] = []
+    for row, static in rows_of(dtype).items():
+        kernel = kernel_of(row, static, dtype)
+        assert bool(why_no_row(row, static, dtype)) == (row in refused), row
+        if row in refused:
+            with pytest.raises(NoPtx):
+                build_kernel(kernel)
+        else:
+            built.append(build_kernel(kernel))
+    figures = assemble(built, tmp_path)
+    print(f"{dtype}: {len(figures)} rows, registers {[f.registers for f in figures.values()]}")
+
+
+def test_what_no_gpu_has_is_refused():
+    module = LLModule("", FEATURES)
+    code = module.function("ptx_kernel void", [lanes_of("ptr")], "kernel")
+    value = code.call("llvm.nvvm.no.such.thing", lanes_of("float"), [])
+    code.store(value, code.parameters[0], 4)
+    code.do("ret void")
+    with pytest.raises(NoPtx, match="thing"):
+        ptx_of(module, 90)
+    with pytest.raises(NotSupported):
+        step = Step("add", (0, 0), dtypes.complex64)
+        build_kernel(Kernel((3,), (Operand(dtypes.complex64, (1,)),), (step,), (Result(1, (1,)),)))
+
+
+def test_accesses_are_of_sixteen_bytes():
+    for dtype, lanes in ((dtypes.float32, 4), (dtypes.bfloat16, 8), (dtypes.float64, 2)):
+        step = Step("add", (0, 1), dtype)
+        operands = (Operand(dtype, (1,)), Operand(dtype, (0,)))
+        kernel = Kernel((1 << 20,), operands, (step,), (Result(2, (1,)),))
+        for aligned, width in ((16, lanes), (8, lanes // 2), (dtype.itemsize, 1)):
+            assert plan_grid(kernel, aligned)[1].lanes == width
+        ptx = build_kernel(kernel).ptx
+        assert "ld.global.v" in ptx and "st.global.v" in ptx
+
+
+def test_transposed_arrays_are_read_in_tiles():
+    step, tall = Step("add", (0, 1), dtypes.float32), (1, 512)
+    operands = (Operand(dtypes.float32, (512, 1)), Operand(dtypes.float32, tall))
+    plan = plan_grid(Kernel((512, 512), operands, (step,), (Result(2, (512, 1)),)), 16)[1]
+    assert plan.tiled and plan.grid * plan.block * plan.lanes == 512 * 512
+
+
+def test_an_empty_domain_has_no_blocks():
+    kernel = Kernel((0, 3), (Operand(dtypes.float32, (3, 1)),), (), (Result(0, (3, 1)),))
+    assert build_kernel(kernel).grid == 0
+
+
+def test_names_differ_with_the_kernel():
+    names = set()
+    for number in (1.0, 2.0):
+        step = Step("power_scalar", (0,), dtypes.float32, (number,))
+        kernel = Kernel((8,), (Operand(dtypes.float32, (1,)),), (step,), (Result(1, (1,)),))
+        names |= {build_kernel(kernel, aligned=a).name for a in (4, 16)}
+    assert len(names) == 4
+
+
+# -- whole programs --------------------------------------------------------------------------
+
+
+def chain(x):
+    x = x.detach().requires_grad_()
+    z = x
+    for _ in range(4):
+        z = wf.tanh(z) * wf.exp(-z * z) + wf.sin(z)
+    return z.sum().backward()[x]
+
+
+@needs_ptxas
+def test_the_chain_and_the_norm_spill_nothing(tmp_path):
+    (gradient,) = kernels_of(chain, np.ones(1 << 16, np.float32))
+    norms = kernels_of(norm, half(1024, 4096), half(4096), half(4096), half(1024, 4096))
+    built = [build_kernel(k) for k in (gradient, *norms)]
+    figures = assemble(built, tmp_path)
+    for kernel, grid in zip((gradient, *norms), built, strict=True):
+        found = figures[grid.name]
+        print(kernel.domain, kernel.folded, len(kernel.steps), grid.grid, grid.block, found)
+        assert not found.spilled
+    assert figures[built[0].name].registers <= 64
+    assert figures[built[1].name].registers <= 128

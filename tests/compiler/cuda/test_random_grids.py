@@ -1,0 +1,92 @@
+"""Random grid kernels in the emulator beside the CPU's: the same bits in both orders of threads."""
+
+import os
+
+import numpy as np
+import pytest
+
+from weft.compiler.cpu.emit_kernel import native
+from weft.compiler.cuda import flat, folds
+from weft.compiler.cuda.kernels import build_kernel
+from weft.core import dtypes
+
+from .assembler import assemble, needs_ptxas
+from .emulator import Emulated
+from .programs import Case, GridProgram
+
+COUNT = 20_000 if os.environ.get("WEFT_SOAK") else 150
+
+
+def copied(a: np.ndarray) -> np.ndarray:
+    """A copy of an array's memory, gaps included, and the same view of it."""
+    low, high = np.lib.array_utils.byte_bounds(a)
+    here = a.__array_interface__["data"][0]
+    memory = np.empty(high - low + 64, np.uint8)
+    start = -memory.ctypes.data % 16 + low % 16
+    source = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * (high - low)).from_address(low))
+    memory[start : start + high - low] = source
+    return np.ndarray(a.shape, a.dtype, memory, start + here - low, a.strides)
+
+
+def emulate(case: Case, down: bool, emulated: Emulated) -> list[np.ndarray]:
+    """The results; those that take an operand's memory are written there."""
+    operands = [copied(a) for a in case.operands]
+    outs = [copied(a) for a in case.outs]
+    for r, o in case.shared.items():
+        outs[r] = operands[o][(*(slice(n) for n in outs[r].shape), ...)]
+    emulated.run(*operands, *outs, down=down)
+    return outs
+
+
+def check(case: Case) -> None:
+    outs = [copied(a) for a in case.outs]
+    native(case.kernel)([*case.operands, *outs])
+    emulated = Emulated(case.kernel, case.aligned)
+    up, down = (emulate(case, order, emulated) for order in (False, True))
+    for result, want, a, b in zip(case.kernel.results, outs, up, down, strict=True):
+        np.testing.assert_array_equal(a, b, err_msg="the order of threads shows")
+        exact = case.kernel.dtypes[result.value] in dtypes.SIGNED
+        terms = case.kernel.piece if result.over_rows else 1
+        bound = 0.0 if exact else case.bound * terms
+        np.testing.assert_allclose(
+            a.astype(np.float64), want.astype(np.float64), rtol=0, atol=bound
+        )
+
+
+def random_case(seed: int) -> Case:
+    with np.errstate(all="ignore"):
+        return GridProgram(seed).case()
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_a_random_grid_is_the_cpus(seed):
+    check(random_case(seed))
+
+
+# Limits at which short lines take the ways of long ones: loops, sums of runs, shared memory.
+LOW = (
+    {"UNROLLED": 1, "BODY": 2, "MANY": 2, "BLOCK": 64},
+    {"UNROLLED": 2, "OWN": 16, "BLOCK": 128, "SHARED": 1 << 11},
+    {"LINES": 1, "THREADS": 1 << 30, "BLOCKS": 1, "UNROLLED": 4},
+)
+
+
+@pytest.mark.parametrize("seed", range(COUNT, COUNT + COUNT // 2))
+def test_a_random_grid_is_the_cpus_at_low_limits(seed, monkeypatch):
+    for name, value in LOW[seed % len(LOW)].items():
+        monkeypatch.setattr(folds, name, value)
+    monkeypatch.setattr(flat, "THREADS", 64)
+    case = random_case(seed)
+    check(case)
+
+
+@needs_ptxas
+@pytest.mark.parametrize("sm", [90, 80])
+def test_random_grids_are_assembled_and_spill_nothing(sm, tmp_path):
+    built = []
+    for seed in range(COUNT // 4 if sm == 90 else COUNT // 10):
+        case = random_case(seed)
+        if dtypes.float64 not in case.kernel.dtypes:
+            built.append(build_kernel(case.kernel, sm))
+    figures = assemble(built, tmp_path, sm)
+    assert not [name for name, found in figures.items() if found.spilled]

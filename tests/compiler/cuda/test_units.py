@@ -1,0 +1,108 @@
+"""Functions made of a GPU's units, with units that are off by one unit in the last place."""
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from weft.compiler.cpu.emit_kernel import ENTRY, Image, link
+from weft.compiler.cpu.loops import lower
+from weft.compiler.emit import units
+from weft.compiler.emit.arithmetic import by_lanes, narrow, widen
+from weft.compiler.emit.code import LLModule, LLValue
+from weft.compiler.ir.kernel import Kernel, Operand, Result, Step
+from weft.compiler.native.machine import compile_module, host
+from weft.core import dtypes
+
+F = dtypes.float32
+FUNCTIONS = {
+    "exp": mp.exp,
+    "tanh": mp.tanh,
+    "expit": lambda x: 1 / (1 + mp.exp(-x)),
+    "softplus": lambda x: mp.log1p(mp.exp(x)),
+    "sin": mp.sin,
+    "cos": mp.cos,
+    "tan": mp.tan,
+}
+
+
+def off_by(ulp: int, seed: int):
+    """A unit: the nearest number, and a unit more, or less, by the argument's bits; 1 is exact."""
+
+    def moved(x: LLValue, y: LLValue) -> LLValue:
+        bit = ((x.bits * 0x9E3779B1) ^ seed).logical_shift(31)
+        near = y.bits + (bit + bit - 1) * ulp
+        fit = (y > 2.0**-100) & (y < 2.0**100) & y.compare("ne", 1.0)
+        return fit.choose(near, y.bits).as_float("float")
+
+    return moved
+
+
+def model(monkeypatch, ulp: int, seed: int = 0) -> None:
+    moved = off_by(ulp, seed)
+    power = lambda x: narrow(by_lanes("exp2", [widen(x)]))  # noqa: E731
+    monkeypatch.setattr(units, "exp2_unit", lambda x: moved(x, power(x)))
+    monkeypatch.setattr(units, "reciprocal", lambda x: moved(x, 1.0 / x))
+
+
+def by_units(row: str, x: np.ndarray) -> np.ndarray:
+    kernel = Kernel(x.shape, (Operand(F, (1,)),), (Step(row, (0,), F),), (Result(1, (1,)),))
+    # Without AVX-512's instructions, which come before the units.
+    module = LLModule(host().attributes.replace("512", "256"), ("freestanding", "units"))
+    nest = lower(kernel, module, ENTRY)
+    out = np.empty_like(x)
+    symbols = tuple(sorted(module.symbols))
+    link(Image(compile_module(module), symbols, nest.count, nest.grain, False))([x, out])
+    return out
+
+
+def numbers(count: int = 1500) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    parts = [
+        *(rng.uniform(-r, r, count) for r in (1.0, 5.0, 30.0, 88.7)),
+        rng.uniform(-104, 0, count),
+        rng.uniform(0.7, 0.9, count),
+        2.0 ** rng.uniform(-140, 0, count) * rng.choice([-1, 1], count),
+    ]
+    return np.concatenate(parts).astype(np.float32)
+
+
+def worst(row: str, x: np.ndarray) -> float:
+    mp.mp.prec = 160
+    most = 0.0
+    for value, at in zip(by_units(row, x), x, strict=True):
+        want = FUNCTIONS[row](mp.mpf(float(at)))
+        exponent = max(int(mp.floor(mp.log(abs(want), 2))) if want else -149, -126)
+        most = max(most, float(abs(mp.mpf(float(value)) - want) / mp.mpf(2) ** (exponent - 23)))
+    return most
+
+
+@pytest.mark.parametrize("seed", [0, 1 << 31])
+@pytest.mark.parametrize("row", FUNCTIONS)
+def test_functions_are_right_to_two_units(row, seed, monkeypatch):
+    model(monkeypatch, 1, seed)
+    off = worst(row, numbers())
+    print(f"{row}: {off:.2f} units")
+    assert off <= 2.0
+
+
+def test_worse_units_show(monkeypatch):
+    model(monkeypatch, 4)
+    assert worst("exp", numbers(200)) > 2.0
+
+
+EDGES = np.array(
+    [0.0, -0.0, np.inf, -np.inf, np.nan, 88.72, 88.73, 89, 200, 3e38, -88, -103, -104, -110, -3e38],
+    np.float32,
+)
+
+
+@pytest.mark.parametrize("row", ["exp", "tanh", "expit"])
+def test_the_ends_of_the_range(row, monkeypatch):
+    model(monkeypatch, 0)
+    got = by_units(row, EDGES)
+    wide = EDGES.astype(np.float64)
+    with np.errstate(over="ignore"):
+        want = {"exp": np.exp(wide), "tanh": np.tanh(wide), "expit": 1 / (1 + np.exp(-wide))}[row]
+        want = want.astype(np.float32)
+    np.testing.assert_allclose(got, want, rtol=3e-7, atol=1.5e-45)
+    assert np.array_equal(np.signbit(got[:4]), np.signbit(want[:4]))
