@@ -166,7 +166,7 @@ def test_budgets_are_kept(make, device):
     run(None)
     expected, whole = run(None)
     before = None
-    for share in (1.0, 0.75, 0.5, 0.35):
+    for share in (1.0, 0.75, 0.5, 0.4):
         budget = run.share(share, whole)
         config = wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB)
         for _ in range(2):  # needs are measured, for which a GPU's peak begins again
@@ -269,7 +269,6 @@ def test_memory_that_runs_out(monkeypatch):
                 raise torch.OutOfMemoryError("planted")
             return func(*args, **kwargs)
 
-        call._schema = func._schema
         return limited(self, call, args, kwargs)
 
     monkeypatch.setattr(devices.DeviceLimit, "run", fail)
@@ -306,7 +305,7 @@ def test_budgets_with_values_moved_out(device):
     run = Program(transformer, device)
     run(None)
     expected, whole = run(None)
-    budget = run.share(0.8, whole)
+    budget = run.share(0.9, whole)
     config = wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB, offload="cpu")
     run(config)
     run(config)

@@ -14,7 +14,6 @@ import torch
 
 from ...backend.torch.allocations import (
     Observer,
-    allocates,
     are_last,
     bytes_of,
     signature,
@@ -113,9 +112,7 @@ class DeviceLimit(Limit):
     # -- operations ------------------------------------------------------------------------------
 
     def run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Run an operation of PyTorch's, after room was made for it."""
-        if not allocates(func):
-            return func(*args, **kwargs)
+        """Run an operation of PyTorch's that allocates, after room was made for it."""
         key = func, signature(args), signature(tuple(kwargs.values()))
         need = self._needs.get(key)
         if need is None or need.times < _TIMES:
