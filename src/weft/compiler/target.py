@@ -41,7 +41,9 @@ class Executable(Protocol):
     schedule: Schedule
     plan: MemoryPlan
     copies: dict[int, Any]
-    run: Callable[..., Any]
+
+    @property
+    def run(self) -> Callable[..., Any]: ...
 
     @property
     def fresh(self) -> list[tuple[tuple[int, ...], np.dtype]]: ...

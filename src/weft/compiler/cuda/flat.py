@@ -1,6 +1,7 @@
 """Kernels without folds: every thread computes some groups of neighbouring elements."""
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -205,7 +206,7 @@ def _emit_elements(
             if i >= base:
                 known[i] = emit_step(code, kernel, i, known.__getitem__)
     for (point, inside), known in zip(points, values, strict=True):
-        arrays.when(inside, lambda point=point, known=known: _store(arrays, point, known))
+        arrays.when(inside, partial(_store, arrays, point, known))
 
 
 def _store(arrays: GridArrays, point: Point, known: dict[int, LLValue]) -> None:

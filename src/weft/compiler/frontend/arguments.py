@@ -67,7 +67,7 @@ class Quick:
     kinds: tuple[Any, ...]  # (shape, dtype) for a tensor, None for a number
     program: "Variant"
     floats: np.dtype
-    array: type
+    array: type[Any]
     direct: Callable[[list[Any]], Any] | None
 
     def __init__(self, settings: Settings, kinds: tuple[Any, ...], program: "Variant"):

@@ -61,7 +61,8 @@ class GradientBuffers:
             if last is not None:
                 whose[last[0]] = r
                 self._written.append((*last, r.owner))
-        self._arrays, self._empty = executable.fresh, np.empty
+        self._arrays = executable.fresh
+        self._empty: Any = np.empty
         self._new = [n for n in range(len(self._arrays)) if n not in whose]
         records = _records([whose.get(n) for n in range(len(self._arrays))])
         self._old, self._are = make_buffer_finder(records), make_kept_check(records)

@@ -60,4 +60,6 @@ def _erase_inside(static: Any, device: str) -> Any:
         return static
     bodies = {f.name: getattr(static, f.name) for f in fields(static)}
     bodies = {name: g for name, g in bodies.items() if isinstance(g, Graph)}
-    return replace(static, **{name: erase_devices(g, device) for name, g in bodies.items()})
+    erased: dict[str, Any] = {name: erase_devices(g, device) for name, g in bodies.items()}
+    whole: Any = static
+    return replace(whole, **erased)

@@ -20,9 +20,11 @@ class RawArrays(Protocol):
                   an executable takes and gives the arrays themselves
     """
 
-    kind: type
     device: str
     host_runtime: bool
+
+    @property
+    def kind(self) -> type[Any]: ...
 
     # Memory
 
