@@ -166,7 +166,7 @@ def test_budgets_are_kept(make, device):
     run(None)
     expected, whole = run(None)
     before = None
-    for share in (1.0, 0.75, 0.5, 0.4):
+    for share in (1.0, 0.75, 0.5) if device == "cuda" else (1.0, 0.75, 0.5, 0.35):
         budget = run.share(share, whole)
         config = wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB)
         for _ in range(2):  # needs are measured, for which a GPU's peak begins again
@@ -302,10 +302,10 @@ def test_strategies(make, device):
 @pytest.mark.parametrize("device", DEVICES)
 def test_budgets_with_values_moved_out(device):
     """What the budget demands is moved to host memory; there, it is computed again."""
-    run = Program(transformer, device)
+    run = Program(perceptron, device)
     run(None)
     expected, whole = run(None)
-    budget = run.share(0.9, whole)
+    budget = run.share(0.8, whole)
     config = wf.CheckpointConfig("auto", memory_budget_mb=budget / MIB, offload="cpu")
     run(config)
     run(config)
