@@ -327,7 +327,7 @@ def test_compiled_strategies(strategy):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (wf.CheckpointConfig("auto", memory_budget_mb=2), "budget"),
+        (wf.CheckpointConfig("auto", memory_budget_mb=8), "budget"),
         (wf.CheckpointConfig("full", offload="disk"), "save_on_disk"),
     ],
 )

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .. import errors
 from ..core import dtypes
 from ..core.backends import BACKENDS
@@ -45,10 +43,11 @@ def joint_norm(arrays: list[Any], kind: float) -> Any:
     """The norm of raw arrays: a number, or on a GPU a tensor."""
     norms, elsewhere = [], {}
     for raw in arrays:
-        if type(raw) is np.ndarray:
+        device = BACKENDS[type(raw)].device_of(raw)
+        if device == "cpu":
             norms.append(array_norm(raw, kind))
         else:
-            elsewhere.setdefault(BACKENDS[type(raw)].device_of(raw), []).append(raw)
+            elsewhere.setdefault(device, []).append(raw)
     found = {d: BACKENDS[type(there[0])].joint_norm(there, kind) for d, there in elsewhere.items()}
     if not norms and len(found) == 1 and all(map(is_asynchronous, found)):
         return wrap(*found.values())
@@ -75,7 +74,7 @@ def common_norm(norms: list[float], norm_type: float) -> float:
 def array_norm(raw: Any, kind: float) -> float:
     """The norm of one array; in double precision if its powers overflow in its own."""
     xp = BACKENDS[type(raw)]
-    if type(raw) is not np.ndarray:
+    if xp.device_of(raw) != "cpu":
         return float(xp.joint_norm([raw], kind))
     dtype = raw.dtype
     with xp.quiet():
