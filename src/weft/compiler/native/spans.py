@@ -2,7 +2,7 @@
 
 `weft_span` is a built-in function of Python in the place of a kernel: `self` is a NumPy array of
 words (`Kernel`). What it writes are words (`SpanWords`), one record after another; Python makes
-sense of them later (`profile/unpack.py`). Calls that it does not understand it leaves to functions
+sense of them later (`profile/tape.py`). Calls that it does not understand it leaves to functions
 of Python: `Kernel.GENERAL` in its own place, `Kernel.RECORD` to record a call that was made.
 """
 
