@@ -16,7 +16,6 @@ from typing import Any
 
 from ..core.checkpointing import CheckpointConfig
 from ..core.settings import SettingsBlock, current
-from ..errors import DeviceError
 from ..graph.graph import Graph
 from .cache import schedules
 from .fusion.low_memory import schedule_and_plan
@@ -37,17 +36,12 @@ def target_for(device: str) -> Target:
     if chosen is not None:
         return chosen
     if device not in ("cpu", "torch"):
-        return _gpu_target(device)
+        from .cuda.target import cuda
+
+        return cuda(device)
     from .cpu.target import CPU  # at first use: it loads LLVM
 
     return CPU
-
-
-def _gpu_target(device: str) -> Target:
-    raise DeviceError(
-        f"compile: a tensor is on {device!r}; compiled functions run on 'cpu' and 'torch': move it "
-        "with .to('cpu')"
-    )
 
 
 def using(target: Target) -> SettingsBlock:

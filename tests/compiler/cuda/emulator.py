@@ -14,6 +14,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from weft.compiler.cuda.kernels import emit_grid, plan_grid
+from weft.compiler.cuda.stage import Stage
 from weft.compiler.emit.code import LLModule, LLValue, Type, lanes_of
 from weft.compiler.emit.elementary import PREFIX, address_of
 from weft.compiler.ir.kernel import Kernel
@@ -273,19 +274,23 @@ def _compile(text: str) -> bytes:
 
 @dataclass
 class Emulated:
-    """A grid kernel that runs on the processor."""
+    """A grid kernel, or a stage of a routine, that runs on the processor."""
 
-    kernel: Kernel
+    kernel: Kernel | Stage
     aligned: int = 16
     faults: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        kernel = self.kernel
-        form, self.plan = plan_grid(kernel, self.aligned)
+        kernel, self.plan = self.kernel, self.kernel
         module = LLModule("presplitcoroutine", ("freestanding",))
-        arrays = len(kernel.operands) + len(kernel.results)
-        machine = HostMachine(module, arrays, self.faults)
-        emit_grid(form, self.plan, machine, self.aligned)
+        if isinstance(kernel, Kernel):
+            form, self.plan = plan_grid(kernel, self.aligned)
+            arrays = len(kernel.operands) + len(kernel.results)
+            machine = HostMachine(module, arrays, self.faults)
+            emit_grid(form, self.plan, machine, self.aligned)
+        else:
+            machine = HostMachine(module, len(kernel.arrays), self.faults)
+            kernel.emit(machine)
         self.barriers, self.room = machine.barriers, machine.room
         symbols = {s: address_of(s.removeprefix(PREFIX)) for s in module.symbols if PREFIX in s}
         image = _compile(str(module) + DRIVER)
@@ -297,9 +302,12 @@ class Emulated:
         """Run all blocks on arrays; threads in turn, or in the opposite order."""
         if not self.plan.grid:
             return
-        threads = self.plan.block
         table = np.array([a.ctypes.data for a in arrays], np.int64)
-        ends = np.array([np.lib.array_utils.byte_bounds(a) for a in arrays], np.int64)
+        self.go(table, [np.lib.array_utils.byte_bounds(a) for a in arrays], down)
+
+    def go(self, table: np.ndarray, bounds: list, down: bool = False) -> None:
+        """The same, of addresses, and where the arrays begin and end."""
+        threads, ends = self.plan.block, np.array(bounds, np.int64)
         shared, slots = np.zeros(self.room + 64, np.uint8), np.zeros(threads, np.int32)
         base = -(-shared.ctypes.data // 64) * 64
         record = np.array([0, 0, 0, base, slots.ctypes.data, ends.ctypes.data], np.int64)

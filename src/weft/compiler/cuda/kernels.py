@@ -17,8 +17,9 @@ from .ptx import FEATURES, ptx_of
 class GridKernel:
     """A kernel in PTX.
 
-    Its parameters are pointers: one for each operand, then one for each result. A grid of no blocks
-    has nothing to compute, and is not to be launched.
+    Its parameters are pointers: one for each operand, then one for each result; then one to a cell,
+    if it stops where that is not 0. A grid of no blocks has nothing to compute, and is not to be
+    launched.
     """
 
     name: str
@@ -31,15 +32,18 @@ class GridKernel:
 GridPlan = FlatPlan | FoldPlan | PiecePlan
 
 
-def build_kernel(kernel: Kernel, sm: int = 90, aligned: int = 16) -> GridKernel:
+def build_kernel(
+    kernel: Kernel, sm: int = 90, aligned: int = 16, stops: bool = False
+) -> GridKernel:
     """A kernel as PTX for compute capability `sm`/10.
 
-    `aligned` is what all its pointers are multiples of, in bytes, or more.
+    aligned  what all its pointers are multiples of, in bytes, or more
+    stops    whether it does nothing if the cell of its last parameter is not 0
     """
     form, plan = plan_grid(kernel, aligned)
     module = LLModule(f'"nvvm.reqntid"="{plan.block}"', FEATURES)
-    name = "weft_" + sha256(repr((kernel, aligned)).encode()).hexdigest()[:20]
-    machine = PtxMachine(module, name, len(kernel.operands) + len(kernel.results))
+    name = "weft_" + sha256(repr((kernel, aligned, stops)).encode()).hexdigest()[:20]
+    machine = PtxMachine(module, name, len(kernel.operands) + len(kernel.results), stops)
     emit_grid(form, plan, machine, aligned)
     return GridKernel(name, ptx_of(module, sm), plan.grid, plan.block, 0)
 

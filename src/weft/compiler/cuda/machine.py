@@ -54,14 +54,27 @@ class Machine(Protocol):
 
 
 class PtxMachine:
-    """A GPU: the entry point of a kernel in PTX."""
+    """A GPU: the entry point of a kernel in PTX.
+
+    stops  whether there is one parameter more, a cell: unless it is 0, threads do nothing
+    """
 
     code: Code
     pointers: Sequence[LLValue]
 
-    def __init__(self, module: LLModule, name: str, arrays: int):
-        self.code = module.function("ptx_kernel void", [POINTER] * arrays, name)
-        self.pointers = self.code.parameters
+    def __init__(self, module: LLModule, name: str, arrays: int, stops: bool = False):
+        self.code = module.function("ptx_kernel void", [POINTER] * (arrays + stops), name)
+        self.pointers = self.code.parameters[:arrays]
+        if stops:
+            self._stop_unless_zero(self.code.parameters[arrays])
+
+    def _stop_unless_zero(self, cell: LLValue) -> None:
+        code = self.code
+        end, on = code.label(), code.label()
+        code.go_if(code.load(WORD, cell, 4).compare("ne", 0), end, on, rarely=True)
+        code.start(end)
+        code.do("ret void")
+        code.start(on)
 
     def thread(self) -> LLValue:
         return self.code.call("llvm.nvvm.read.ptx.sreg.tid.x", WORD, [])

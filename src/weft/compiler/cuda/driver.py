@@ -1,0 +1,183 @@
+"""NVIDIA's driver: assembling, loading and launching kernels in PyTorch's context."""
+
+import ctypes
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...errors import DeviceError
+from .kernels import GridKernel
+
+# The oldest driver whose graphs and assembler do all that is asked of them, as it spells versions.
+_OLDEST = 12000
+_FIX = "or run without wf.compile"
+
+
+@lru_cache(maxsize=1)
+def _driver() -> Any:
+    """The bindings of the driver's functions."""
+    try:
+        found = import_module("cuda.bindings.driver")
+    except ImportError as e:
+        raise DeviceError(
+            f"compile: NVIDIA's cuda-bindings are missing, by which kernels are launched ({e}): "
+            f"pip install cuda-bindings, {_FIX}"
+        ) from None
+    try:
+        version = _checked(found.cuDriverGetVersion(), "asking for its version", found)
+    except RuntimeError as e:
+        raise DeviceError(
+            f"compile: there is no driver of NVIDIA's ({e}): install one, {_FIX}"
+        ) from None
+    if version < _OLDEST:
+        raise DeviceError(
+            f"compile: the driver knows CUDA {version // 1000}.{version % 1000 // 10}, and 12.0 is "
+            f"the oldest that compiled functions run with: update it, {_FIX}"
+        )
+    return found
+
+
+def _checked(result: tuple[Any, ...], what: str, driver: Any = None) -> Any:
+    """What a function of the driver gave; an error if it failed."""
+    code, *values = result
+    if int(code):
+        driver = driver or _driver()
+        _, text = driver.cuGetErrorString(code)
+        said = text.decode() if text else str(code)
+        raise DeviceError(f"compile: {what} failed on the GPU: {said} ({code.name})")
+    return values[0] if values else None
+
+
+def version() -> int:
+    """The version of CUDA that the driver knows, as it spells it: 12040 is 12.4."""
+    return _checked(_driver().cuDriverGetVersion(), "asking for its version")
+
+
+@lru_cache(maxsize=None)
+def compute_capability(index: int) -> int:
+    """Ten times the compute capability of a GPU; those that kernels do not run on are refused."""
+    if index >= torch.cuda.device_count():
+        raise DeviceError(
+            f"compile: PyTorch finds {torch.cuda.device_count()} GPUs, and a tensor is on "
+            f"'cuda:{index}': is there a driver of NVIDIA's, and a PyTorch with CUDA?"
+        )
+    major, minor = torch.cuda.get_device_capability(index)
+    if major < 8:
+        raise DeviceError(
+            f"compile: GPU {index} has compute capability {major}.{minor}, and kernels are made "
+            f"for 8.0 and later: choose another one, {_FIX}"
+        )
+    _driver()
+    return 10 * major + minor
+
+
+def context() -> Any:
+    """The current context; PyTorch makes it."""
+    return _checked(_driver().cuCtxGetCurrent(), "asking for the context")
+
+
+def enter(within: Any) -> None:
+    """Make a context the current one of this thread."""
+    _checked(_driver().cuCtxSetCurrent(within), "choosing a context")
+
+
+def assemble(kernel: GridKernel, within: Any) -> bytes:
+    """A kernel as machine code; in any thread, `within` a context."""
+    driver = _driver()
+    enter(within)
+    log = bytes(8192)  # which the driver writes into
+    options = driver.CUjit_option
+    given = [options.CU_JIT_ERROR_LOG_BUFFER, options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
+    state = _checked(
+        driver.cuLinkCreate(len(given), given, [log, len(log)]), "starting the assembler"
+    )
+    try:
+        text = kernel.ptx.encode() + b"\0"
+        kind = driver.CUjitInputType.CU_JIT_INPUT_PTX
+        code, *_ = driver.cuLinkAddData(state, kind, text, len(text), b"", 0, None, None)
+        if int(code):
+            said = log.partition(b"\0")[0].decode(errors="replace").strip()
+            raise DeviceError(f"compile: the driver does not assemble {kernel.name}: {said}")
+        code, *made = driver.cuLinkComplete(state)
+        address, size = _checked((code, tuple(made)), f"linking {kernel.name}")
+        return ctypes.string_at(int(address), int(size))
+    finally:
+        driver.cuLinkDestroy(state)
+
+
+class Function:
+    """A loaded kernel; its code stays as long as this object lives."""
+
+    def __init__(self, image: bytes, name: str):
+        driver = _driver()
+        self._module = _checked(driver.cuModuleLoadData(image), f"loading {name}")
+        found = driver.cuModuleGetFunction(self._module, name.encode())
+        self.handle: Any = _checked(found, f"finding {name}")
+        self._launch = driver.cuLaunchKernel
+
+    def allow_shared(self, nbytes: int) -> None:
+        """Allow blocks to have so much shared memory, which is more than the default."""
+        driver = _driver()
+        most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _checked(driver.cuFuncSetAttribute(self.handle, most, nbytes), "asking for shared memory")
+
+    def launch(self, grid: int, block: int, shared: int, parameters: int) -> None:
+        """Launch it on PyTorch's current stream.
+
+        parameters  the address of an array of the parameters' addresses
+        """
+        stream = torch.cuda.current_stream().cuda_stream
+        (code,) = self._launch(self.handle, grid, 1, 1, block, 1, 1, shared, stream, parameters, 0)
+        if int(code):
+            _checked((code,), f"launching {grid} blocks of {block} threads")
+
+
+# A kernel that writes the words of its parameters to an address. The host's words are part of the
+# launch, so that they may change as soon as it returns.
+_MOST_WORDS = 256
+_WRITER = """
+.version 7.1
+.target sm_80
+.address_size 64
+.visible .entry weft_write(.param .u64 to, .param .u32 count, .param .align 8 .b8 words[{nbytes}])
+{{
+    .reg .pred %p;
+    .reg .b32 %t, %n;
+    .reg .b64 %a, %b, %w, %d;
+    mov.u32 %t, %tid.x;
+    ld.param.u32 %n, [count];
+    setp.ge.u32 %p, %t, %n;
+    @%p ret;
+    mul.wide.u32 %d, %t, 8;
+    mov.b64 %a, words;
+    add.u64 %a, %a, %d;
+    ld.param.b64 %w, [%a];
+    ld.param.u64 %b, [to];
+    cvta.to.global.u64 %b, %b;
+    add.u64 %b, %b, %d;
+    st.global.b64 [%b], %w;
+    ret;
+}}
+"""
+
+
+class Writer:
+    """Writes words of the host's into a GPU's memory, in the order of the stream."""
+
+    def __init__(self) -> None:
+        text = _WRITER.format(nbytes=8 * _MOST_WORDS).encode() + b"\0"
+        self._function = Function(text, "weft_write")
+        self._words = np.zeros(2 + _MOST_WORDS, np.uint64)  # address, count, words
+        base = self._words.ctypes.data
+        self._parameters = np.array([base, base + 8, base + 16], np.uint64)
+
+    def write(self, address: int, words: np.ndarray) -> None:
+        """Write 64-bit words."""
+        for begin in range(0, len(words), _MOST_WORDS):
+            part = words[begin : begin + _MOST_WORDS]
+            self._words[0], self._words[1] = address + 8 * begin, len(part)
+            self._words[2 : 2 + len(part)] = part
+            self._function.launch(1, _MOST_WORDS, 0, self._parameters.ctypes.data)

@@ -1,0 +1,110 @@
+"""`Gpu`: what executables need of a GPU. Tests have another one, which emulates grids."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...core.record import record
+from ..ir.kernel import Kernel
+from ..raw.arrays import RawArrays
+from .kernels import GridKernel, build_kernel
+from .stage import Stage, build_stage
+
+
+@record
+class GridWork:
+    """A kernel, or a stage of something else, to launch.
+
+    aligned  what all its pointers are multiples of, in bytes, or more
+    stops    whether it does nothing if a cell is not 0, which is its last parameter
+    """
+
+    what: Kernel | Stage
+    aligned: int
+    stops: bool = False
+
+    def build(self, sm: int) -> GridKernel:
+        """Its PTX, for compute capability `sm`/10."""
+        if isinstance(self.what, Kernel):
+            return build_kernel(self.what, sm, self.aligned, self.stops)
+        return build_stage(self.what, sm, self.stops)
+
+
+class Launch(Protocol):
+    """A kernel with its parameters."""
+
+    def __call__(self) -> None:
+        """Launch it on the current stream."""
+        ...
+
+
+@record
+class GridFunctions:
+    """Functions from the addresses of parameters to launches, by what they compute.
+
+    A launch reads the addresses, from a NumPy array of words at these positions, when it is called.
+    from_disk  whether all code came from the disk cache
+    """
+
+    launches: Mapping[GridWork, Callable[[np.ndarray, list[int]], Launch]]
+    from_disk: bool
+
+
+class Replay(Protocol):
+    """A captured graph."""
+
+    def __call__(self) -> None:
+        """Launch it on the current stream."""
+        ...
+
+
+class Gpu(Protocol):
+    """One GPU.
+
+    name    Weft's name of the device
+    sm      ten times its compute capability
+    arrays  its raw arrays
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def sm(self) -> int: ...
+
+    @property
+    def arrays(self) -> RawArrays: ...
+
+    def current(self) -> AbstractContextManager[Any]:
+        """A block in which it is the current one."""
+        ...
+
+    def functions(self, works: Iterable[GridWork]) -> GridFunctions:
+        """The code of kernels, loaded."""
+        ...
+
+    def write(self, address: int, words: np.ndarray) -> None:
+        """Write 64-bit words into its memory, in the order of the current stream."""
+        ...
+
+    def within(self, stream: Any) -> AbstractContextManager[Any]:
+        """A block in another thread in which it and a stream are the current ones."""
+        ...
+
+    def wait(self) -> None:
+        """Wait until all that was launched is done."""
+        ...
+
+    def pinned(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """Zeros in the host's memory that it writes into by itself."""
+        ...
+
+    def follow(self, before: Any) -> Any:
+        """Let the current stream wait for another one, and give it; None if there was none."""
+        ...
+
+    def capture(self, work: Callable[[], None]) -> Replay:
+        """Capture what a function launches as a graph, without running it."""
+        ...

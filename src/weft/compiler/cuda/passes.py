@@ -1,0 +1,36 @@
+"""The passes that prepare a graph for a GPU, in order."""
+
+from ..passes.algebra import algebra
+from ..passes.bodies import bodies
+from ..passes.common import common
+from ..passes.contract import contract
+from ..passes.copies import apart, copies
+from ..passes.dead import dead
+from ..passes.expand import EXPANSIONS, expand
+from ..passes.fold import fold
+from ..passes.layout import layout
+from ..passes.loops import loops
+from ..passes.products import products
+from ..passes.sink import sink
+from ..target import Passes, optimise
+
+PASSES: Passes = (
+    ("dead", dead),
+    ("loops", loops),
+    ("fold", fold),
+    ("expand", lambda graph: expand(graph, EXPANSIONS)),
+    ("contract", contract),
+    ("algebra", algebra),
+    ("layout", layout),
+    ("fold again", fold),
+    ("algebra again", algebra),
+    ("common", common),
+    ("dead again", dead),
+    ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))),
+    ("sink", sink),
+    ("copies", lambda graph: copies(graph, (), lambda e, k, view: True)),
+    ("common again", common),
+    ("products", products),
+    ("dead at last", dead),
+    ("apart", apart),
+)

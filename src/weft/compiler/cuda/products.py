@@ -1,0 +1,47 @@
+"""Matrix products of a schedule by PyTorch's libraries, into the planned memory."""
+
+from collections.abc import Iterator
+
+import torch
+
+from ..ir.schedule import GemmStep
+
+
+def multiply(step: GemmStep, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    """c ← α·op(a)·op(b) + β·c; the tensors are views of the stored matrices, by batch."""
+    a = a.mT if step.transpose_a else a
+    b = b.mT if step.transpose_b else b
+    for x, y, z in _three_axes(a, b, c):
+        plain = step.alpha == 1.0 and step.beta == 0.0
+        if z.dim() == 2 and plain:
+            torch.mm(x, y, out=z)
+        elif z.dim() == 2:
+            torch.addmm(z, x, y, beta=step.beta, alpha=step.alpha, out=z)
+        elif plain:
+            torch.bmm(x, y, out=z)
+        else:
+            torch.baddbmm(z, x, y, beta=step.beta, alpha=step.alpha, out=z)
+
+
+def _three_axes(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Products with at most one axis of batch each: axes are merged, or done one by one."""
+    if c.dim() <= 3:
+        yield a, b, c
+        return
+    if all([_merges(x) for x in (a, b, c)]):
+        yield from _three_axes(*[_merged(x) for x in (a, b, c)])
+        return
+    for i in range(c.shape[0]):
+        yield from _three_axes(a[i], b[i], c[i])
+
+
+def _merges(x: torch.Tensor) -> bool:
+    """Whether the first two axes are one."""
+    return x.shape[0] == 1 or x.stride(0) == x.shape[1] * x.stride(1)
+
+
+def _merged(x: torch.Tensor) -> torch.Tensor:
+    shape = (x.shape[0] * x.shape[1], *x.shape[2:])
+    return x.as_strided(shape, x.stride()[1:])

@@ -1,0 +1,1 @@
+"""Programs on a GPU: their memory, launches and captured graphs."""

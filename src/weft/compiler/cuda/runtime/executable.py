@@ -1,0 +1,428 @@
+"""Run a schedule on a GPU: launches and library calls in order, or captured as one graph."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....core.origin import line_of
+from ....errors import StagingError
+from ....graph.graph import Literal
+from ...calling import Calling, library_results, note_copy, refusal
+from ...ir.routine import RoutineArray, array
+from ...ir.schedule import (
+    GemmStep,
+    GuardStep,
+    KernelStep,
+    LibraryStep,
+    Schedule,
+    ScheduleStep,
+)
+from ...ir.verify import MalformedSchedule, verify
+from ...memory import MemoryPlan, lifetimes, verify_plan
+from ...native.shielded import shielded
+from ...target import Ending
+from ..gpu import Gpu, GridFunctions, GridWork, Launch, Replay
+from ..guards import NUMBER, STATUS, GuardStage
+from ..products import multiply
+from .cells import Cells
+from .frame import Frame
+
+# Up to so many launches are made one by one at each call: a graph is not faster.
+_FEW = 8
+
+
+class CudaExecutable(Calling):
+    """A schedule on a GPU: a function from the inputs' tensors to the outputs'.
+
+    The first call launches step by step. From the second on, the steps are one captured graph. An
+    array that was at the same address at both calls is read and written in place; another one has a
+    place of its own in the graph, to and from which it is copied.
+    """
+
+    def __init__(self, schedule: Schedule, placed: MemoryPlan, gpu: Gpu, capture: bool = True):
+        verify(schedule)
+        verify_plan(schedule, placed)
+        super().__init__(schedule, gpu.arrays)
+        self.plan, self.gpu = placed, gpu
+        self._guards = [s for s in schedule.steps if isinstance(s, GuardStep)]
+        self._status = gpu.arrays.zeros((STATUS,), np.dtype(np.int64))
+        self._told = gpu.pinned((STATUS,), np.dtype(np.int64)) if self._guards else None
+        self._tells = None if self._told is None else self._told.numpy()
+        self._frame = Frame(schedule, placed, gpu, gpu.arrays.address(self._status))
+        self._actions, self.from_disk = self._act()
+        self._frame.fix()
+        self._last = _last_uses(schedule, placed)
+        self._launches = sum([not isinstance(s, GuardStep) for s in schedule.steps])
+        self._captures = capture and self._launches > _FEW
+        self._graph: _Captured | None = None
+        self._failed = -1  # the step that was done when a call failed
+        self._seen: list[int] | None = None  # the addresses of the call before
+        self._moving: set[int] = set()  # positions whose addresses have changed
+        self._recaptured = 0
+        self._stream: Any = None
+        self._cells: Cells | None = None
+        self._checked: list[Any] = [None] * len(self.signature.buffers)
+        self._addresses: list[int] = [0] * len(self.signature.buffers)
+
+    # -- construction ----------------------------------------------------------------------------
+
+    def _act(self) -> tuple[list[Callable[[], None]], bool]:
+        """What each step does, and whether the code for it came from the disk."""
+        works = {k: self._works(step) for k, step in enumerate(self.schedule.steps)}
+        functions = self.gpu.functions([work for found in works.values() for work, _ in found])
+        steps = enumerate(self.schedule.steps)
+        return [self._action(s, works[k], functions) for k, s in steps], functions.from_disk
+
+    def _works(self, step: ScheduleStep) -> list[tuple[GridWork, list[int]]]:
+        """What a step launches of our own, and the positions of its parameters' addresses."""
+        frame = self._frame
+        if isinstance(step, KernelStep):
+            buffers = (*step.operands, *step.results)
+            stops = bool(self._guards) and any([self._takes(i) for i in step.results])
+            work = GridWork(step.kernel, frame.aligned(buffers), stops)
+            return [(work, [*map(frame.position, buffers), *([0] if stops else [])])]
+        if isinstance(step, GuardStep):
+            places = [frame.position(step.flag), 0]
+            number, seen = 1 + self._guards.index(step), self._indices(step)
+            if seen is None:
+                return [(GridWork(GuardStage(number), 1), places)]
+            assert step.seen is not None
+            buffer, low, high = step.seen
+            stage = GuardStage(number, seen, low, high)
+            return [(GridWork(stage, 1), [*places, frame.position(buffer)])]
+        return []
+
+    def _indices(self, step: GuardStep) -> RoutineArray | None:
+        """The indices that a guard checks, if they lie in a row."""
+        if step.seen is None:
+            return None
+        b = self.schedule.buffers[step.seen[0]]
+        return array(b.dtype, b.shape) if b.contiguous and b.size else None
+
+    def _takes(self, i: int) -> bool:
+        return self.schedule.buffers[self.schedule.storage(i)].takes is not None
+
+    def _action(
+        self,
+        step: ScheduleStep,
+        works: list[tuple[GridWork, list[int]]],
+        functions: GridFunctions,
+    ) -> Callable[[], None]:
+        frame = self._frame
+        if works:
+            launches = [_Bound(frame, functions.launches[work], at) for work, at in works]
+            return launches[0] if len(launches) == 1 else _Sequence(launches)
+        if isinstance(step, GemmStep):
+            return lambda: self._multiply(step)
+        if isinstance(step, LibraryStep):
+            return lambda: self._call(step)
+        raise MalformedSchedule(f"a GPU has no {type(step).__name__}")
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _call(self, step: LibraryStep) -> None:
+        """A kernel of the library: its results are taken over, or copied to where they belong."""
+        frame, buffers = self._frame, self.schedule.buffers
+        operands = [i.value if isinstance(i, Literal) else frame.tensor(i) for i in step.inputs]
+        results = map(self.arrays.whole, library_results(step, operands, self.arrays.kind))
+        for i, made in zip(step.outputs, results, strict=True):
+            b = buffers[i]
+            if b.role == "scratch" and b.base is None and i not in self.plan.offsets:
+                frame.place(i, made.contiguous())
+            elif self._guards and self._takes(i):
+                kept = frame.tensor(i)
+                kept.copy_(made.where(self._status[0] == 0, kept))
+            else:
+                frame.tensor(i).copy_(made)
+
+    def _multiply(self, step: GemmStep) -> None:
+        a, b, c = [self._frame.walk(*access) for access in step.accesses()]
+        if self._guards and self._takes(step.c):
+            made = c.clone()
+            multiply(step, a, b, made)
+            c.copy_(made.where(self._status[0] == 0, c))
+        else:
+            multiply(step, a, b, c)
+
+    def _go(self) -> None:
+        """All steps, one after the other."""
+        done = -1
+        try:
+            for done, action in enumerate(self._actions):
+                action()
+                for storage in self._last.get(done, ()):
+                    self._frame.drop(storage)
+            if self._told is not None:
+                self._told.copy_(self._status, non_blocking=True)
+        except BaseException:
+            self._failed = done
+            raise
+
+    def _go_within(self) -> None:
+        """The same in a thread that no signal interrupts: all inputs are written, or none."""
+        with self.gpu.within(self._stream):
+            self._go()
+
+    # -- guards ----------------------------------------------------------------------------------
+
+    def raise_late(self) -> None:
+        """Raise the error of a guard that has failed at a call before."""
+        if self._tells is None or not self._tells[NUMBER]:
+            return
+        self.gpu.wait()
+        number, first, least, most = self._tells.tolist()
+        self._status.zero_()
+        self._tells[:] = 0
+        step = self._guards[number - 1]
+        seen = None if step.seen is None else np.array([first, least, most])
+        error = refusal(step, seen)
+        error.add_note("at an earlier call: a GPU tells of it when it is done")
+        raise error
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def run(
+        self,
+        arrays: Sequence[Any],
+        room: Sequence[Any] | None = None,
+        ending: Ending | None = None,
+    ) -> Any:
+        """The outputs of these inputs, or what `ending` makes of them."""
+        self.raise_late()
+        with self.gpu.current():
+            values = self._bind(list(arrays), room)
+            self._stream = self.gpu.follow(self._stream)
+            try:
+                made = self._run(values)
+            except BaseException:
+                if ending is not None:
+                    ending.stop(self._failed)
+                raise
+            outputs = [self._output(i, made) for i in self.schedule.outputs]
+        return outputs if ending is None else ending.finish(outputs)
+
+    def _run(self, values: list[Any]) -> list[Any]:
+        written = self.signature.written
+        self.arrays.note_write([values[i] for i in written])
+        seen = self._addresses.copy()
+        before, self._seen = self._seen, seen
+        if not self._captures or before is None:
+            self._place(values)
+            shielded(self._go_within)() if written else self._go()
+            self._unplace()
+            return values
+        if self._graph is None or not self._graph.serves(seen):
+            self._moving |= {k for k, (a, b) in enumerate(zip(before, seen, strict=True)) if a != b}
+            if self._graph is not None:
+                self._moving |= self._graph.moved(seen)
+                self._graph = None
+            self._graph = self._capture(values)
+            self._recaptured += 1
+        return self._graph.replay(values, self.arrays)
+
+    def _place(self, values: list[Any]) -> None:
+        for buffer, position in self.signature.argument.items():
+            self._frame.place(buffer, values[position])
+
+    def _unplace(self) -> None:
+        for buffer in self.signature.argument:
+            self._frame.drop(buffer)
+
+    def _output(self, i: int, values: list[Any]) -> Any:
+        if self.is_bound(i):
+            return values[self.signature.argument[i]]
+        storage = self.schedule.storage(i)
+        if storage in self.signature.argument:
+            self._frame.place(storage, values[self.signature.argument[storage]])
+            made = self._frame.tensor(i)
+            self._frame.drop(storage)
+            return made
+        return self.arrays.copy(self._frame.tensor(i))
+
+    # -- capture ---------------------------------------------------------------------------------
+
+    def _capture(self, values: list[Any]) -> "_Captured":
+        """The steps as one graph, on the memory of this call where it does not move."""
+        arrays, inputs = self.arrays, self.signature.inputs
+        own = {i: arrays.empty(*self._like(i)) for i in sorted(self._moving)}
+        held = [own.get(i, x) for i, x in enumerate(values)]
+        self._place(held)
+        try:
+            replay = self.gpu.capture(self._go)
+        except RuntimeError as e:
+            raise _uncaptured(self.schedule.steps[max(self._failed, 0)], e) from e
+        finally:
+            self._unplace()
+        fixed = [(i, a) for i, a in enumerate(self._addresses) if i not in own]
+        into = [i for i in own if i < inputs]
+        return _Captured(replay, own, dict(fixed), into, self.signature.written, inputs)
+
+    def _like(self, i: int) -> tuple[tuple[int, ...], np.dtype]:
+        b = self.schedule.buffers[self.signature.buffers[i]]
+        return b.shape, b.dtype
+
+    # -- arguments -------------------------------------------------------------------------------
+
+    def _bind(self, values: list[Any], room: Sequence[Any] | None) -> list[Any]:
+        """The arrays of a call: on this GPU, row by row, none of them twice if it is written."""
+        self.check_count(len(values))
+        checked, addresses, kind = self._checked, self._addresses, self.arrays.kind
+        known = True
+        hosts = {i: x for i, x in enumerate(values) if x.__class__ is np.ndarray}
+        if hosts:
+            if self._cells is None or not self._cells.serve(values):
+                self._cells = Cells.of(self.gpu, hosts)
+            self._cells.write(self.gpu, values)
+            for i in hosts:
+                values[i] = self._cells.tensors[i]
+                if i in self.signature.written:
+                    note_copy(self.copies, i, "it is in host memory")
+        address = self.arrays.address
+        for i, x in enumerate(values):
+            if x is checked[i] and address(x) == addresses[i]:
+                continue
+            known = False
+            if not isinstance(x, kind) or not self._usable(x, i):
+                self.adapt(values, i)
+                x = values[i]
+            checked[i], addresses[i] = x, address(x)
+        if not known:
+            self._separate_all(values)
+        fresh = [None] * len(self.signature.fresh) if room is None else list(room)
+        for x, like in zip(fresh, self.fresh, strict=True):
+            i = len(values)
+            x = x if x is not None and self._usable(x, i) else self.arrays.empty(*like)
+            values.append(x)
+            addresses[i] = address(x)
+        return values
+
+    def _separate_all(self, values: list[Any]) -> None:
+        shares = self.arrays.shares_memory
+        for i in range(len(values)):
+            if any([i != j and shares(values[i], values[j]) for j in self.signature.written]):
+                self.separate(values, i)
+                self._checked[i], self._addresses[i] = None, self.arrays.address(values[i])
+
+    def _usable(self, x: Any, i: int) -> bool:
+        shape, dtype = self._like(i)
+        if not isinstance(x, self.arrays.kind) or x.shape != shape:
+            return False
+        writes = i in self.signature.written or i >= self.signature.inputs
+        if self.arrays.dtype_of(x) != dtype or self.arrays.obstacle(x, writes):
+            return False
+        return self.arrays.address(x) % 16 == 0
+
+    # -- reports ---------------------------------------------------------------------------------
+
+    def written_last(self, output: int) -> tuple[int, int] | None:
+        steps, storage = self.schedule.steps, self.schedule.storage
+        i = self.schedule.outputs[output]
+        n = self.signature.argument.get(i, -1) - self.signature.inputs
+        if n < 0 or not self.is_bound(i):
+            return None
+        return n, next(k for k, s in enumerate(steps) if i in map(storage, s.writes))
+
+    def release(self) -> None:
+        self._graph, self._seen = None, None
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """How it runs, by titles."""
+        if not self._captures:
+            yield "runs as", f"{self._launches} launches"
+            return
+        captured = "one graph from the second call on"
+        if self._graph is not None:
+            copied = len(self._graph.own)
+            captured = f"one captured graph, to or from which {copied} arrays are copied"
+            if self._recaptured > 1:
+                captured += f"; captured {self._recaptured} times, as arrays had moved"
+        yield "runs as", captured
+
+
+class _Bound:
+    """A launch whose parameters are bound when the words are there."""
+
+    def __init__(
+        self, frame: Frame, bind: Callable[[np.ndarray, list[int]], Launch], places: list[int]
+    ):
+        self._frame, self._bind, self._places = frame, bind, places
+        self._launch: Launch | None = None
+
+    def __call__(self) -> None:
+        if self._launch is None:
+            self._launch = self._bind(self._frame.words, self._places)
+        self._launch()
+
+
+class _Sequence:
+    """Launches, one after the other."""
+
+    def __init__(self, launches: Sequence[Launch]):
+        self._launches = launches
+
+    def __call__(self) -> None:
+        for launch in self._launches:
+            launch()
+
+
+class _Captured:
+    """A captured graph.
+
+    own    tensors of the graph's own, by position
+    fixed  addresses of the others
+    into   positions of inputs that are copied to the graph's own
+    """
+
+    def __init__(
+        self,
+        replay: Replay,
+        own: dict[int, Any],
+        fixed: dict[int, int],
+        into: list[int],
+        written: Sequence[int],
+        inputs: int,
+    ):
+        self.own, self._fixed, self._into = own, fixed, into
+        self._replay, self._inputs = replay, inputs
+        self._back = [i for i in written if i in own]
+        self._out = [i for i in own if i >= inputs]
+
+    def serves(self, addresses: list[int]) -> bool:
+        """Whether arrays that it reads and writes in place are where they were."""
+        return not self.moved(addresses)
+
+    def moved(self, addresses: list[int]) -> set[int]:
+        """The positions of those that are not."""
+        return {i for i, a in self._fixed.items() if addresses[i] != a}
+
+    def replay(self, values: list[Any], arrays: Any) -> list[Any]:
+        """Run it on the arrays of a call, and give them with what was written."""
+        for i in self._into:
+            self.own[i].copy_(values[i])
+        self._replay()
+        for i in (*self._back, *self._out):
+            values[i].copy_(self.own[i])
+        return values
+
+
+def _last_uses(schedule: Schedule, placed: MemoryPlan) -> dict[int, list[int]]:
+    """By step, the scratch storages that it uses last and that are in no arena."""
+    found: dict[int, list[int]] = {}
+    for storage, (_, last) in lifetimes(schedule).items():
+        if storage not in placed.offsets:
+            found.setdefault(last, []).append(storage)
+    return found
+
+
+def _uncaptured(step: ScheduleStep, e: Exception) -> Exception:
+    if isinstance(step, LibraryStep):
+        what, line = step.op.name, f" (at {step.line})"
+    else:
+        origins = getattr(step, "origins", ())
+        what, line = "a product", f" (at {line_of(*origins[0])})" if origins else ""
+    said = str(e).splitlines()[0]
+    return StagingError(
+        f"compile: {what} cannot be captured in a graph of the GPU: {said}{line}; run it outside "
+        "of the compiled function"
+    )

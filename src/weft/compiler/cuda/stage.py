@@ -1,0 +1,37 @@
+"""`Stage`: work on a GPU that no kernel describes, as the function of one thread."""
+
+from hashlib import sha256
+from typing import Protocol
+
+from ..emit.code import LLModule
+from .kernels import GridKernel
+from .machine import Machine, PtxMachine
+from .ptx import FEATURES, ptx_of
+
+
+class Stage(Protocol):
+    """One launch; a frozen record, equal to others that have the same code.
+
+    arrays  positions among the arrays of its routine, whose addresses are the parameters
+    """
+
+    @property
+    def grid(self) -> int: ...
+
+    @property
+    def block(self) -> int: ...
+
+    @property
+    def arrays(self) -> tuple[int, ...]: ...
+
+    def emit(self, machine: Machine) -> None:
+        """Emit the function of one thread, to its end."""
+        ...
+
+
+def build_stage(stage: Stage, sm: int, stops: bool = False) -> GridKernel:
+    """A stage as PTX for compute capability `sm`/10; see `build_kernel`."""
+    module = LLModule(f'"nvvm.reqntid"="{stage.block}"', FEATURES)
+    name = "weft_" + sha256(repr((stage, stops)).encode()).hexdigest()[:20]
+    stage.emit(PtxMachine(module, name, len(stage.arrays), stops))
+    return GridKernel(name, ptx_of(module, sm), stage.grid, stage.block, 0)

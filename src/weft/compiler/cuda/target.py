@@ -1,0 +1,61 @@
+"""The target of NVIDIA's GPUs: kernels as PTX, products and the rest by PyTorch's libraries."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...graph.graph import Equation, Graph
+from ..ir.kernel import Kernel
+from ..ir.routine import Routine
+from ..ir.schedule import GemmStep, Schedule, ScheduleStep
+from ..ir.views import View
+from ..memory import MemoryPlan
+from ..target import Passes
+from .computes import supports
+from .costs import step_cost
+from .gpu import Gpu
+from .passes import PASSES
+from .ptx import FEATURES
+from .runtime.executable import CudaExecutable
+
+
+class Cuda:
+    """One GPU; `cuda` gives the one object of a device."""
+
+    alignment: int = 256
+    passes: Passes = PASSES
+
+    def __init__(self, gpu: Gpu):
+        self.gpu = gpu
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return ("cuda", self.gpu.sm, *FEATURES)
+
+    def supports(self, graph: Graph, e: Equation) -> str:
+        return supports(graph, e)
+
+    def routine(self, graph: Graph, views: Mapping[int, View], e: Equation) -> Routine | str | None:
+        return None
+
+    def takes_long(self, work: Kernel | Routine | GemmStep, dtype: np.dtype | None = None) -> bool:
+        return False
+
+    def tune(self, schedule: Schedule) -> Schedule:
+        return schedule
+
+    def cost(self, schedule: Schedule, step: ScheduleStep) -> float:
+        return step_cost(schedule, step)
+
+    def build(self, schedule: Schedule, plan: MemoryPlan) -> CudaExecutable:
+        return CudaExecutable(schedule, plan, self.gpu)
+
+
+@lru_cache(maxsize=None)
+def cuda(device: str) -> Cuda:
+    """The target of a device, by Weft's name of it."""
+    from .device import gpu_of
+
+    return Cuda(gpu_of(device))

@@ -1,0 +1,124 @@
+"""An emulated GPU: its memory is the host's, its kernels run in the emulator of grids.
+
+Captured graphs are emulated, too: nothing is done while one is captured, and a replay does all of
+it at the addresses that the arrays had then, wherever those of the call are.
+"""
+
+from contextlib import nullcontext
+from ctypes import memmove
+
+import numpy as np
+import torch
+
+from weft.compiler.cuda.gpu import GridFunctions, GridWork
+from weft.compiler.cuda.target import Cuda
+from weft.compiler.ir.kernel import Kernel, reach
+from weft.compiler.raw.arrays import arrays_on
+
+from .emulator import Emulated
+
+
+def _extents(kernel: Kernel) -> list[tuple[int, int]]:
+    """From an array's first element, the bytes that a kernel may access of it."""
+    found = []
+    for o in kernel.operands:
+        low, high = reach(kernel.domain, o.strides)
+        found.append((low * o.dtype.itemsize, high * o.dtype.itemsize))
+    for r in kernel.results:
+        sizes = list(kernel.domain)
+        if kernel.settled[r.value] % 2:
+            sizes = [1 if a in kernel.folded else n for a, n in enumerate(sizes)]
+        if r.over_rows:
+            sizes[0] = -(-sizes[0] // kernel.piece)
+        low, high = reach(sizes, r.strides)
+        width = kernel.dtypes[r.value].itemsize
+        found.append((low * width, high * width))
+    return found
+
+
+class EmulatedGpu:
+    """The processor as a GPU; see `weft.compiler.cuda.gpu.Gpu`."""
+
+    name, sm = "torch", 90
+
+    def __init__(self):
+        self.arrays = arrays_on("torch")
+        self._replays = False
+        self._made: dict[GridWork, Emulated] = {}
+        self.launched = self.captured = 0
+
+    def current(self):
+        return nullcontext()
+
+    def functions(self, works):
+        for work in works:
+            if work not in self._made:
+                self._made[work] = Emulated(work.what, max(work.aligned, 1))
+        return GridFunctions({w: self._launcher(w, e) for w, e in self._made.items()}, False)
+
+    def _launcher(self, work: GridWork, emulated: Emulated):
+        def bind(words, positions):
+            def launch():
+                table = words[positions].astype(np.int64)
+                self._run(work, emulated, table)
+
+            return launch
+
+        return bind
+
+    def _run(self, work: GridWork, emulated: Emulated, table: np.ndarray) -> None:
+        self.launched += 1
+        if work.stops and np.ctypeslib.as_array(_pointer(int(table[-1])), (1,))[0]:
+            return
+        if isinstance(work.what, Kernel):
+            ends = [
+                (a + low, a + high)
+                for a, (low, high) in zip(table, _extents(work.what), strict=False)
+            ]
+            if emulated.plan.grid:
+                emulated.go(table, ends, down=bool(self.launched % 2))
+        else:
+            emulated.go(table, [(0, 1 << 62)] * len(table), down=bool(self.launched % 2))
+
+    def write(self, address, words):
+        assert not self._replays, "cells are written before a graph, not in it"
+        memmove(address, words.ctypes.data, words.nbytes)
+
+    def within(self, stream):
+        return nullcontext()
+
+    def wait(self):
+        pass
+
+    def pinned(self, shape, dtype):
+        return torch.zeros(shape, dtype=self.arrays.raw_dtype(dtype))
+
+    def follow(self, before):
+        return None
+
+    def capture(self, work):
+        frame, self.captured = work.__self__._frame, self.captured + 1
+        whole, words = frame._whole.copy(), frame.words.copy()
+
+        def replay():
+            frame._whole, now = whole.copy(), frame._whole
+            frame.words[:], here = words, frame.words.copy()
+            self._replays = True
+            try:
+                work()
+            finally:
+                frame._whole, self._replays = now, False
+                frame.words[:] = here
+
+        return replay
+
+
+def _pointer(address: int):
+    from ctypes import POINTER, c_int64, cast
+
+    return cast(address, POINTER(c_int64))
+
+
+def emulated_target() -> Cuda:
+    """The CUDA target for an emulated GPU."""
+    return Cuda(EmulatedGpu())
