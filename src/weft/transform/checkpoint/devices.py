@@ -33,6 +33,9 @@ _REMEMBERED, _TIMES = 100_000, 2
 # The first time an operation has room for this many times the bytes of its operands, and some more:
 # libraries take workspaces.
 _OPERANDS, _WORKSPACE = 3, 1 / 16
+# PyTorch's allocator of a GPU hands out a larger block whole, and counts all of it, unless more than
+# this would be left over.
+_SLACK = 1 << 20
 
 
 @record
@@ -136,13 +139,22 @@ class DeviceLimit(Limit):
         result = self._call(func, args, kwargs)
         after, peak = self._bytes.read()
         self.allowed = max(self.allowed, peak + self.reserved)
-        need = Need(peak - before, max(after - before, 0), 1)
+        slack = self._slack(result) if peak - before > _SLACK else 0
+        need = Need(peak - before + slack, max(after - before, 0) + slack, 1)
         if had is not None:
             need = Need(min(need.most, had.most), min(need.made, had.made), had.times + 1)
         if len(self._needs) > _REMEMBERED:
             self._needs.clear()
         self._needs[key] = need
         return result
+
+    def _slack(self, result: Any) -> int:
+        """How much more may be counted of an operation's blocks at another time."""
+        if not self._bytes.is_complete:
+            return 0
+        made = tensors_of(result if isinstance(result, list | tuple) else (result,))
+        large = [x for x in made if x.nelement() * x.element_size() > _SLACK]
+        return _SLACK * max(len(large), 1)
 
     def _make_some_room(self, size: int) -> None:
         """Drop values until so many bytes fit, as far as there are any: they may not be needed."""
