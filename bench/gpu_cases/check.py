@@ -2,7 +2,9 @@
 
 import torch
 
-LARGEST = 0.5  # what torch's own error may be: beyond it, the comparison says nothing
+# The largest error of any array, PyTorch's too. Each ReLU whose sign half precision changes takes a
+# gradient away: of ResNet-50's early layers half remains. A gradient that is missing has error 1.
+LARGEST = 0.75
 
 
 class Wrong(Exception):
@@ -30,8 +32,8 @@ def judge(mine: dict[str, float], torchs: dict[str, float] | None, tolerance: fl
     numbers are determined at all.
     """
     for name, error in mine.items():
-        peer = torchs.get(name, 0.0) if torchs else 0.0
-        allowed = max(tolerance, 2 * peer) if torchs else LARGEST
+        peer = torchs[name] if torchs else 0.0
+        allowed = min(max(tolerance, 2 * peer), LARGEST) if torchs else LARGEST
         if not error <= allowed:
             raise Wrong(f"{name}: error {error:.1e}, allowed {allowed:.1e}")
     return max(mine.values())

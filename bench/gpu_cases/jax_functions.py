@@ -1,6 +1,6 @@
 """JAX's functions under the names that PyTorch and Weft have for them."""
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ class Functions:
 
     def scaled_dot_product_attention(self, q: Any, k: Any, v: Any, is_causal: bool = False) -> Any:
         q, k, v = (a.swapaxes(1, 2) for a in self._narrow(q, k, v))
-        way = "cudnn" if self.cudnn else "xla"
+        way: Literal["cudnn", "xla"] = "cudnn" if self.cudnn else "xla"
         y = jax.nn.dot_product_attention(q, k, v, is_causal=is_causal, implementation=way)
         return y.swapaxes(1, 2)
 

@@ -5,7 +5,7 @@ from typing import Any
 from .sides import Library, Named
 
 
-def chain(lib: Library, p: Named, _: Named) -> Any:
+def chain(lib: Library, p: Named, held: Named) -> Any:
     """The sum of four times tanh(x)·exp(−x²) + sin(x)."""
     x, xp = p["x"], lib.xp
     for _ in range(4):

@@ -15,15 +15,15 @@ from .problems import (
 )
 
 TORCHS = (EAGER, COMPILED, REDUCED, CUDNN)
-WAYS = (*TORCHS, JAX, OURS, OURS_COMPILED)
+COLUMNS = (*TORCHS, JAX, OURS, OURS_COMPILED)
 TITLES = {EAGER: "torch eager", OURS: "Weft eager", OURS_COMPILED: "Weft compiled"}
 MIB = 1 << 20
 HEAD = """# Steps on a GPU
 
-Written by `python bench/gpu.py`, numbers beside in RESULTS-GPU.json. All contenders of a line run in one
-process on the same numbers, PyTorch's and Weft's in turns and then JAX; results are compared with
-float64 before they are timed. Times are medians of wall-clock times between two synchronisations,
-in milliseconds. PyTorch's optimizers are the fused ones."""
+Written by `python bench/gpu.py`, numbers beside in RESULTS-GPU.json. All contenders of a line run
+in one process on the same numbers, PyTorch's and Weft's in turns and then JAX; results are compared
+with float64 before they are timed. Times are medians of wall-clock times between two
+synchronisations, in milliseconds. PyTorch's optimizers are the fused ones."""
 
 Cases = dict[str, Any]
 
@@ -81,7 +81,7 @@ def _times(cases: Cases) -> str:
     rows = []
     for name, case in cases.items():
         problem, reached = PROBLEMS[name], ratio(name, case)
-        cells = [_time(case["lines"].get(way)) for way in WAYS]
+        cells = [_time(case["lines"].get(way)) for way in COLUMNS]
         verdict = "–" if reached is None else f"{reached:.2f}"
         missed = reached is not None and problem.goal is not None and reached > problem.goal
         verdict = f"**{verdict}**" if missed else verdict
@@ -90,7 +90,7 @@ def _times(cases: Cases) -> str:
         peer, mine = _milliseconds(case, JAX), _milliseconds(case, OURS_COMPILED)
         beside = "–" if peer is None or mine is None else f"{mine / peer:.2f}"
         rows.append([problem.title, *cells, _number(problem.floor), verdict, goal, beside])
-    head = ["problem", *map(_title, WAYS), "floor", "ratio", "goal", "to jax.jit"]
+    head = ["problem", *map(_title, COLUMNS), "floor", "ratio", "goal", "to jax.jit"]
     return (
         "## Times\n\n"
         + _table(head, rows)
@@ -124,11 +124,11 @@ def _eager(cases: Cases) -> str:
 def _memory(cases: Cases) -> str:
     rows = []
     for name, case in cases.items():
-        peaks = {way: case["lines"].get(way, {}).get("peak") for way in WAYS if way != JAX}
+        peaks = {way: case["lines"].get(way, {}).get("peak") for way in COLUMNS if way != JAX}
         if any(p is not None for p in peaks.values()):
             cells = ["–" if p is None else f"{p / MIB:,.0f}" for p in peaks.values()]
             rows.append([PROBLEMS[name].title, *cells])
-    head = ["problem", *[_title(way) for way in WAYS if way != JAX]]
+    head = ["problem", *[_title(way) for way in COLUMNS if way != JAX]]
     text = (
         "## Peak memory of a step, in MiB\n\n"
         "`torch.cuda.max_memory_allocated` of one step, less what only other contenders hold.\n\n"
@@ -155,13 +155,13 @@ def _first(cases: Cases) -> str:
 def _errors(cases: Cases) -> str:
     rows = []
     for name, case in cases.items():
-        found = [case["lines"].get(way, {}).get("error") for way in WAYS]
+        found = [case["lines"].get(way, {}).get("error") for way in COLUMNS]
         cells = ["–" if e is None else f"{e:.1e}" for e in found]
         rows.append([PROBLEMS[name].title, *cells])
     return (
         "## Errors beside float64\n\nThe largest of an array's, relative to its norm: results, "
         "gradients, and all changes of parameters as one array.\n\n"
-        + _table(["problem", *map(_title, WAYS)], rows)
+        + _table(["problem", *map(_title, COLUMNS)], rows)
     )
 
 

@@ -80,6 +80,7 @@ def seconds(side: Side, calls: int = 1) -> float:
     """The time of a call, measured over several that are waited for together."""
     side.wait(None)
     start = perf_counter()
+    result = None
     for _ in range(calls):
         result = side.call()
     side.wait(result)

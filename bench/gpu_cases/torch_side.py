@@ -41,7 +41,7 @@ def _laid_out(x: torch.Tensor) -> torch.Tensor:
     return x.detach().clone(memory_format=layout)
 
 
-def _optimizer(problem: Problem, params: list[Any], place: Place) -> Any:
+def _optimizer(problem: Problem, params: list[Any]) -> Any:
     if not problem.update or not params:
         return None
     if problem.update == "sgd":
@@ -54,7 +54,7 @@ def _step(problem: Problem, data: Data, place: Place, lib: Library, way: str) ->
     params = {k: torch.nn.Parameter(_laid_out(v)) for k, v in data.params.items()}
     buffers = {k: v.clone() for k, v in data.buffers.items()}
     inputs = {k: _laid_out(v) if v.ndim == 4 else v for k, v in data.inputs.items()}
-    optimizer = _optimizer(problem, list(params.values()), place)
+    optimizer = _optimizer(problem, list(params.values()))
     program = networks.recurrent_by_cudnn if way == CUDNN else problem.forward
 
     def forward(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -62,17 +62,10 @@ def _step(problem: Problem, data: Data, place: Place, lib: Library, way: str) ->
             return program(lib, params, {**inputs, **data.frozen, **buffers})
 
     run = _compiled(forward, data, way)
-    for name, g in data.grads.items():
-        params[name].grad = g
 
-    def call() -> torch.Tensor | None:
-        if program is None:
-            optimizer.step()
-            return None
+    def call() -> torch.Tensor:
         for p in params.values():
             p.grad = None
-        if way == REDUCED:
-            torch.compiler.cudagraph_mark_step_begin()
         y = run(inputs)
         if params:
             y.backward(data.cotangent)
@@ -82,7 +75,7 @@ def _step(problem: Problem, data: Data, place: Place, lib: Library, way: str) ->
             optimizer.step()
         return y.detach()
 
-    def results(y: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    def results(y: torch.Tensor) -> dict[str, torch.Tensor]:
         return found(problem, data, y, params, {k: p.grad for k, p in params.items()})
 
     return Side(call, results, lambda _: place.wait())
@@ -95,8 +88,13 @@ def _compiled(forward: Callable[..., Any], data: Data, way: str) -> Callable[...
     if way == REDUCED:  # otherwise each replay begins with copies of what never moves
         for x in (*data.inputs.values(), *data.frozen.values()):
             torch._dynamo.mark_static_address(x)
-        return torch.compile(forward, mode="reduce-overhead")
-    return torch.compile(forward)
+    run = torch.compile(forward, mode="reduce-overhead" if way == REDUCED else None)
+
+    def begin(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        torch.compiler.cudagraph_mark_step_begin()
+        return run(inputs)
+
+    return begin
 
 
 def found(
@@ -122,19 +120,22 @@ def side(problem: Problem, data: Data, place: Place, way: str) -> Side:
     def autocast() -> AbstractContextManager[Any]:
         return torch.autocast(place.torch, HALF, enabled=problem.autocast)
 
-    if way == COMPILED and problem.forward is None:
-        return _compiled_update(problem, data, place)
+    if problem.forward is None:
+        return _update(problem, data, place, way)
     return _step(problem, data, place, _library(F, autocast), way)
 
 
-def _compiled_update(problem: Problem, data: Data, place: Place) -> Side:
-    """AdamW's step as a program of torch.compile: the plain formulas of many arrays."""
+def _update(problem: Problem, data: Data, place: Place, way: str) -> Side:
+    """An optimizer's step by given gradients: fused, or the plain formulas by torch.compile."""
     params = {k: torch.nn.Parameter(v.clone()) for k, v in data.params.items()}
     for name, g in data.grads.items():
         params[name].grad = g
-    on_device = place.torch != "cpu"
-    optimizer = torch.optim.AdamW(params.values(), lr=1e-3, foreach=True, capturable=on_device)
-    run = torch.compile(optimizer.step)
+    if way == COMPILED:
+        capturable = place.torch != "cpu"
+        optimizer = torch.optim.AdamW(params.values(), lr=1e-3, capturable=capturable)
+        run = torch.compile(optimizer.step)
+    else:
+        run = _optimizer(problem, list(params.values())).step
 
     def results(_: None) -> dict[str, torch.Tensor]:
         return found(problem, data, None, params, {})
@@ -149,7 +150,10 @@ def reference(problem: Problem, data: Data, place: Place) -> dict[str, torch.Ten
         return {k: v.double() if v.is_floating_point() else v for k, v in named.items()}
 
     cotangent = None if data.cotangent is None else data.cotangent.double()
-    groups = map(wide, (data.params, data.inputs, data.frozen, data.buffers))
-    exact = Data(*groups, cotangent, wide(data.grads))
-    made = _step(problem, exact, place, _library(_InFloat64(), nothing), "reference")
+    given = wide(data.params), wide(data.inputs), wide(data.frozen), wide(data.buffers)
+    exact = Data(*given, cotangent, wide(data.grads))
+    if problem.forward is None:
+        made = _update(problem, exact, place, "reference")
+    else:
+        made = _step(problem, exact, place, _library(_InFloat64(), nothing), "reference")
     return made.results(made.call())

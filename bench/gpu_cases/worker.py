@@ -1,8 +1,8 @@
 """A process that checks and times the contenders of some problems, and prints what it finds.
 
-Run: python -m bench.gpu_cases.worker problem … [--device cuda] [--tiny] [--quick] [--first]
-Each line is JSON: {"case", "way", and what was found}. `--first` only times the first call of Weft's
-compiled step.
+Run: python -m bench.gpu_cases.worker problem … [--device …] [--tiny] [--quick] [--ways …] [--first]
+Each line is JSON: {"case", "way", and what was found}. `--first` only times the first call of
+Weft's compiled step.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from . import check, torch_side, weft_side
-from .problems import EAGER, JAX, OURS, OURS_COMPILED, PROBLEMS, Problem
+from .problems import EAGER, JAX, OURS, OURS_COMPILED, PROBLEMS, WAYS, Problem
 from .sides import Data, Place, Side, seconds
 
 ROUNDS, QUICK_ROUNDS, SAMPLE, MOST_CALLS = 15, 3, 0.02, 500
@@ -30,18 +30,29 @@ Line = dict[str, Any]
 
 @contextmanager
 def limited(most: int) -> Iterator[None]:
-    """A block that raises `TimeoutError` after some seconds."""
+    """A block that raises `TimeoutError` after some seconds.
+
+    A compiler may catch the error, and go on or do without what it was about to make. So it is
+    raised again every other second, and once more at the end: what was built is not to be timed.
+    """
+    error, late = TimeoutError(f"not built within {most} s"), False
 
     def stop(*_: Any) -> None:
-        raise TimeoutError(f"not built within {most} s")
+        nonlocal late
+        late = True
+        raise error
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, most)
+    signal.setitimer(signal.ITIMER_REAL, most, 2)
     try:
         yield
+    except Exception as e:
+        raise (error if late else e) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+    if late:
+        raise error
 
 
 def first_line(e: BaseException) -> str:
@@ -134,7 +145,6 @@ class Contest:
         for way, taken in samples.items():
             spread = [min(taken), max(taken)]
             self.tell({"way": way, "milliseconds": median(taken), "spread": spread})
-        self.sides.clear()
 
 
 def contest(
@@ -146,7 +156,9 @@ def contest(
     for way in ways:
         if way != JAX:
             found.enter(way)
+            found.time(1, until)  # so that there are times, should the next one end the process
     found.time(rounds, until)
+    found.sides.clear()
     if JAX not in ways:
         return
     if find_spec("jax") is None:
@@ -162,7 +174,7 @@ def contest(
 def first_call(problem: Problem, place: Place) -> float:
     """The time of the first call of Weft's compiled step, in this process."""
     data = problem.data(place)
-    torch.ones(8, 8, device=place.torch) @ torch.ones(8, 8, device=place.torch)
+    place.wait()
     return seconds(weft_side.side(problem, data, place, OURS_COMPILED))
 
 
@@ -187,6 +199,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda", help="cuda; torch or cpu without a GPU")
     parser.add_argument("--tiny", action="store_true", help="sizes for a test")
     parser.add_argument("--quick", action="store_true", help="few rounds")
+    parser.add_argument("--ways", default=",".join(WAYS), help="contenders, by commas")
     parser.add_argument("--first", action="store_true", help="only the first call")
     given = parser.parse_args(arguments)
     on_card = given.device not in ("torch", "cpu")
@@ -203,7 +216,8 @@ def main(arguments: list[str] | None = None) -> None:
         tell({"environment": environment(place)})
         try:
             rounds = QUICK_ROUNDS if given.quick else ROUNDS
-            contest(problem, place, tell, rounds, problem.ways)
+            ways = tuple(way for way in problem.ways if way in given.ways.split(","))
+            contest(problem, place, tell, rounds, ways)
         except Exception as e:  # the arrays or the reference themselves: the next line may do
             tell({"message": first_line(e)})
         gc.collect()
