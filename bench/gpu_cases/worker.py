@@ -183,7 +183,8 @@ def environment(place: Place) -> str:
     card = "CPU" if place.torch == "cpu" else torch.cuda.get_device_name()
     names = [n for n in ("torch", "triton", "jax", "llvmlite") if find_spec(n)]
     versions = ", ".join(f"{n} {_version(n)}" for n in names)
-    return f"{card}; Python {platform.python_version()}, {versions}, CUDA {torch.version.cuda}"
+    cuda = "" if place.torch == "cpu" else f", CUDA {torch.version.cuda}"
+    return f"{card}; Python {platform.python_version()}, {versions}{cuda}"
 
 
 def _version(package: str) -> str:

@@ -173,6 +173,19 @@ def test_a_contender_that_catches_its_time_limit_is_not_timed(monkeypatch):
     assert lines[-1]["message"] == "TimeoutError: not built within 1 s" and not found.sides
 
 
+def test_what_misses_is_in_bold():
+    lines = {
+        EAGER: {"milliseconds": 4.0, "peak": 3 << 20},
+        JAX: {"milliseconds": 1.0},
+        OURS_COMPILED: {"milliseconds": 1.25, "peak": 5 << 20},
+    }
+    text = report.written({"linear": {"environment": "A", "lines": lines}})
+    assert "| 1.1 | 0.31 | 1.00 | 1.25 |" in text and "| **5** |" in text  # 1.15 · 1.1 > 1.25
+    lines[OURS_COMPILED] = {"milliseconds": 4.5, "peak": 2 << 20}
+    text = report.written({"linear": {"environment": "A", "lines": lines}})
+    assert "| 1.1 | **1.12** | 1.00 | **4.50** |" in text and "| 2 |" in text
+
+
 def test_unknown_contenders_are_named():
     with pytest.raises(SystemExit, match="no contender wetf; there are torch"):
         gpu.main(["--ways", "torch,wetf"])
