@@ -1,0 +1,1 @@
+"""The programs of the GPU's table, written once for PyTorch, JAX and Weft."""
