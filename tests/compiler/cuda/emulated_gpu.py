@@ -80,9 +80,14 @@ class EmulatedGpu:
         else:
             emulated.go(table, [(0, 1 << 62)] * len(table), down=bool(self.launched % 2))
 
-    def write(self, address, words):
-        assert not self._replays, "cells are written before a graph, not in it"
-        memmove(address, words.ctypes.data, words.nbytes)
+    def writer(self, address, count):
+        words = np.zeros(count, np.uint64)
+
+        def write():
+            assert not self._replays, "cells are written before a graph, not in it"
+            memmove(address, words.ctypes.data, words.nbytes)
+
+        return write, words
 
     def within(self, stream):
         return nullcontext()
@@ -93,8 +98,8 @@ class EmulatedGpu:
     def pinned(self, shape, dtype):
         return torch.zeros(shape, dtype=self.arrays.raw_dtype(dtype))
 
-    def follow(self, before):
-        return None
+    def stream(self):
+        return 0
 
     def capture(self, work):
         frame, self.captured = work.__self__._frame, self.captured + 1

@@ -18,7 +18,12 @@ from .gpu import GridFunctions, GridWork, Launch
 from .kernels import GridKernel
 from .ptx import FEATURES
 
+# The address of PyTorch's current stream on a GPU, by its number.
+raw_stream: Callable[[int], int] = torch._C._cuda_getCurrentRawStream
 _ASSEMBLERS = 8  # threads, in each of which the driver assembles one kernel
+
+
+_SAME = nullcontext()
 
 
 class NvidiaGpu:
@@ -33,8 +38,7 @@ class NvidiaGpu:
         self._loaded: dict[str, driver.Function] = {}  # by the digest of the text
 
     def current(self) -> AbstractContextManager[Any]:
-        same = torch.cuda.current_device() == self.index
-        return nullcontext() if same else torch.cuda.device(self.where)
+        return _SAME if torch.cuda.current_device() == self.index else torch.cuda.device(self.where)
 
     @cached_property
     def _context(self) -> Any:
@@ -95,10 +99,10 @@ class NvidiaGpu:
             base = words.ctypes.data
             table = np.array([base + 8 * i for i in positions], np.uint64)
             launch, at = function.launch, table.ctypes.data
-            grid, block, shared = kernel.grid, kernel.block, kernel.shared
+            grid, block, shared, index = kernel.grid, kernel.block, kernel.shared, self.index
 
             def go(_held: Any = (words, table)) -> None:
-                launch(grid, block, shared, at)
+                launch(grid, block, shared, at, raw_stream(index))
 
             return go
 
@@ -110,13 +114,15 @@ class NvidiaGpu:
     def _writer(self) -> driver.Writer:
         return driver.Writer()
 
-    def write(self, address: int, words: np.ndarray) -> None:
-        self._writer.write(address, words)
+    def writer(self, address: int, count: int) -> tuple[Callable[[], None], np.ndarray]:
+        write, words = self._writer.to(address, count)
+        index = self.index
+        return lambda: write(raw_stream(index)), words
 
     @contextmanager
-    def within(self, stream: torch.cuda.Stream) -> Iterator[None]:
+    def within(self, stream: int) -> Iterator[None]:
         driver.enter(self._context)
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream, self.where)):
             yield
 
     def wait(self) -> None:
@@ -125,11 +131,13 @@ class NvidiaGpu:
     def pinned(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         return torch.zeros(shape, dtype=self.arrays.raw_dtype(dtype), pin_memory=True)
 
-    def follow(self, before: Any) -> torch.cuda.Stream:
-        now = torch.cuda.current_stream(self.where)
-        if before is not None and before != now:
-            now.wait_stream(before)
-        return now
+    def stream(self) -> int:
+        return raw_stream(self.index)
+
+    def follow(self, before: int) -> None:
+        torch.cuda.current_stream(self.where).wait_stream(
+            torch.cuda.ExternalStream(before, self.where)
+        )
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()

@@ -1,6 +1,7 @@
 """NVIDIA's driver: assembling, loading and launching kernels in PyTorch's context."""
 
 import ctypes
+from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -124,14 +125,13 @@ class Function:
         most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _checked(driver.cuFuncSetAttribute(self.handle, most, nbytes), "asking for shared memory")
 
-    def launch(self, grid: int, block: int, shared: int, parameters: int) -> None:
-        """Launch it on PyTorch's current stream.
+    def launch(self, grid: int, block: int, shared: int, parameters: int, stream: int) -> None:
+        """Launch it on a stream.
 
         parameters  the address of an array of the parameters' addresses
         """
-        stream = torch.cuda.current_stream().cuda_stream
         (code,) = self._launch(self.handle, grid, 1, 1, block, 1, 1, shared, stream, parameters, 0)
-        if int(code):
+        if code:
             _checked((code,), f"launching {grid} blocks of {block} threads")
 
 
@@ -165,19 +165,27 @@ _WRITER = """
 
 
 class Writer:
-    """Writes words of the host's into a GPU's memory, in the order of the stream."""
+    """Writes words of the host's into a GPU's memory, in the order of a stream."""
 
     def __init__(self) -> None:
         text = _WRITER.format(nbytes=8 * _MOST_WORDS).encode() + b"\0"
         self._function = Function(text, "weft_write")
-        self._words = np.zeros(2 + _MOST_WORDS, np.uint64)  # address, count, words
-        base = self._words.ctypes.data
-        self._parameters = np.array([base, base + 8, base + 16], np.uint64)
 
-    def write(self, address: int, words: np.ndarray) -> None:
-        """Write 64-bit words."""
-        for begin in range(0, len(words), _MOST_WORDS):
-            part = words[begin : begin + _MOST_WORDS]
-            self._words[0], self._words[1] = address + 8 * begin, len(part)
-            self._words[2 : 2 + len(part)] = part
-            self._function.launch(1, _MOST_WORDS, 0, self._parameters.ctypes.data)
+    def to(self, address: int, count: int) -> tuple[Callable[[int], None], np.ndarray]:
+        """A function of a stream that writes so many words, and the array that they are in."""
+        parts = range(0, max(count, 1), _MOST_WORDS)
+        words = np.zeros(len(parts) * _MOST_WORDS, np.uint64)  # each launch takes all of its part
+        numbers = np.zeros((len(parts), 2), np.uint64)  # address, count
+        tables = np.zeros((len(parts), 3), np.uint64)
+        for k, begin in enumerate(parts):
+            numbers[k] = address + 8 * begin, min(count - begin, _MOST_WORDS)
+            at = numbers[k].ctypes.data
+            tables[k] = at, at + 8, words.ctypes.data + 8 * begin
+        launch, held = self._function.launch, (words, numbers, tables)
+        addresses = [row.ctypes.data for row in tables]
+
+        def write(stream: int, _held: Any = held) -> None:
+            for at in addresses:
+                launch(1, _MOST_WORDS, 0, at, stream)
+
+        return write, words[:count]

@@ -85,8 +85,11 @@ class Gpu(Protocol):
         """The code of kernels, loaded."""
         ...
 
-    def write(self, address: int, words: np.ndarray) -> None:
-        """Write 64-bit words into its memory, in the order of the current stream."""
+    def writer(self, address: int, count: int) -> tuple[Callable[[], None], np.ndarray]:
+        """A function that writes 64-bit words there, in the order of the current stream.
+
+        It writes those that the array holds when it is called, which may change right after.
+        """
         ...
 
     def within(self, stream: Any) -> AbstractContextManager[Any]:
@@ -101,8 +104,12 @@ class Gpu(Protocol):
         """Zeros in the host's memory that it writes into by itself."""
         ...
 
-    def follow(self, before: Any) -> Any:
-        """Let the current stream wait for another one, and give it; None if there was none."""
+    def stream(self) -> Any:
+        """The current stream, which can be compared."""
+        ...
+
+    def follow(self, before: Any) -> None:
+        """Let the current stream wait for another one."""
         ...
 
     def capture(self, work: Callable[[], None]) -> Replay:

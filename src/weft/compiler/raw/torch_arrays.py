@@ -22,6 +22,7 @@ class TorchArrays:
     overwrite = staticmethod(torch_.overwrite)
     dtype_of = staticmethod(torch_.dtype_of)
     raw_dtype = staticmethod(torch_.raw_dtype)
+    address = staticmethod(torch.Tensor.data_ptr)
 
     def __init__(self, device: str):
         self.device = device
@@ -42,9 +43,6 @@ class TorchArrays:
 
     def is_unshared(self, raw: torch.Tensor) -> bool:
         return raw._base is None and _references(raw) == _fewest_references()
-
-    def address(self, raw: torch.Tensor) -> int:
-        return raw.data_ptr()
 
     def empty(self, shape: Shape, dtype: np.dtype) -> torch.Tensor:
         return torch.empty(shape, dtype=torch_.raw_dtype(dtype), device=self.where)

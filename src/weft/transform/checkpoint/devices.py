@@ -33,8 +33,8 @@ _REMEMBERED, _TIMES = 100_000, 2
 # The first time an operation has room for this many times the bytes of its operands, and some more:
 # libraries take workspaces.
 _OPERANDS, _WORKSPACE = 3, 1 / 16
-# PyTorch's allocator of a GPU hands out a larger block whole, and counts all of it, unless more than
-# this would be left over.
+# PyTorch's allocator of a GPU hands out a larger block whole, and counts all of it, unless more
+# than this would be left over.
 _SLACK = 1 << 20
 
 

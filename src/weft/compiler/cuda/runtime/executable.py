@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -53,6 +54,11 @@ class CudaExecutable(Calling):
         self._actions, self.from_disk = self._act()
         self._frame.fix()
         self._last = _last_uses(schedule, placed)
+        bound = [self.is_bound(i) for i in schedule.outputs]
+        # The positions of the outputs, if each is one of the bound arrays.
+        self._plain: list[int] | None = None
+        if all(bound):
+            self._plain = [self.signature.argument[i] for i in schedule.outputs]
         self._launches = sum([not isinstance(s, GuardStep) for s in schedule.steps])
         self._captures = capture and self._launches > _FEW
         self._graph: _Captured | None = None
@@ -62,7 +68,10 @@ class CudaExecutable(Calling):
         self._recaptured = 0
         self._stream: Any = None
         self._cells: Cells | None = None
-        self._checked: list[Any] = [None] * len(self.signature.buffers)
+        self._fresh = self.fresh
+        self._no_room = [None] * len(self._fresh)
+        # What was checked last: the arrays are the caller's, and freed as he likes.
+        self._checked: list[Callable[[], Any]] = [_nothing] * len(self.signature.buffers)
         self._addresses: list[int] = [0] * len(self.signature.buffers)
 
     # -- construction ----------------------------------------------------------------------------
@@ -189,37 +198,51 @@ class CudaExecutable(Calling):
         ending: Ending | None = None,
     ) -> Any:
         """The outputs of these inputs, or what `ending` makes of them."""
-        self.raise_late()
-        with self.gpu.current():
+        tells = self._tells
+        if tells is not None and tells[NUMBER]:
+            self.raise_late()
+        gpu = self.gpu
+        with gpu.current():
             values = self._bind(list(arrays), room)
-            self._stream = self.gpu.follow(self._stream)
+            stream, before = gpu.stream(), self._stream
+            if stream != before:
+                if before is not None:
+                    gpu.follow(before)
+                self._stream = stream
             try:
-                made = self._run(values)
+                self._run(values)
             except BaseException:
                 if ending is not None:
                     ending.stop(self._failed)
                 raise
-            outputs = [self._output(i, made) for i in self.schedule.outputs]
+            if self._plain is not None:
+                outputs = [values[i] for i in self._plain]
+            else:
+                outputs = [self._output(i, values) for i in self.schedule.outputs]
         return outputs if ending is None else ending.finish(outputs)
 
-    def _run(self, values: list[Any]) -> list[Any]:
-        written = self.signature.written
-        self.arrays.note_write([values[i] for i in written])
-        seen = self._addresses.copy()
-        before, self._seen = self._seen, seen
+    def _run(self, values: list[Any]) -> None:
+        written, seen = self.signature.written, self._addresses
+        if written:
+            self.arrays.note_write([values[i] for i in written])
+        graph = self._graph
+        if graph is not None and graph.serves(seen):
+            graph.replay(values)
+            return
+        before, self._seen = self._seen, seen.copy()
         if not self._captures or before is None:
             self._place(values)
             shielded(self._go_within)() if written else self._go()
             self._unplace()
-            return values
-        if self._graph is None or not self._graph.serves(seen):
-            self._moving |= {k for k, (a, b) in enumerate(zip(before, seen, strict=True)) if a != b}
-            if self._graph is not None:
-                self._moving |= self._graph.moved(seen)
-                self._graph = None
-            self._graph = self._capture(values)
-            self._recaptured += 1
-        return self._graph.replay(values, self.arrays)
+            return
+        if graph is None:
+            self._moving = {k for k, (a, b) in enumerate(zip(before, seen, strict=True)) if a != b}
+        else:
+            self._moving |= graph.moved(seen)
+            self._graph = graph = None  # its memory is for the next one
+        self._recaptured += 1
+        self._graph = self._capture(values)
+        self._graph.replay(values)
 
     def _place(self, values: list[Any]) -> None:
         for buffer, position in self.signature.argument.items():
@@ -231,7 +254,7 @@ class CudaExecutable(Calling):
 
     def _output(self, i: int, values: list[Any]) -> Any:
         if self.is_bound(i):
-            return values[self.signature.argument[i]]
+            return values[self.signature.argument[i]]  # also if others are not
         storage = self.schedule.storage(i)
         if storage in self.signature.argument:
             self._frame.place(storage, values[self.signature.argument[storage]])
@@ -266,43 +289,48 @@ class CudaExecutable(Calling):
 
     def _bind(self, values: list[Any], room: Sequence[Any] | None) -> list[Any]:
         """The arrays of a call: on this GPU, row by row, none of them twice if it is written."""
-        self.check_count(len(values))
-        checked, addresses, kind = self._checked, self._addresses, self.arrays.kind
+        inputs = self.signature.inputs
+        if len(values) != inputs:
+            self.check_count(len(values))
+        cells = self._cells
+        if cells is None or not cells.write(values):
+            cells = self._cells = self._make_cells(values)
+            cells.write(values)
+        for i, cell in cells.tensors.items():
+            values[i] = cell
+        checked, addresses, address = self._checked, self._addresses, self.arrays.address
+        values += self._no_room if room is None else room
         known = True
-        hosts = {i: x for i, x in enumerate(values) if x.__class__ is np.ndarray}
-        if hosts:
-            if self._cells is None or not self._cells.serve(values):
-                self._cells = Cells.of(self.gpu, hosts)
-            self._cells.write(self.gpu, values)
-            for i in hosts:
-                values[i] = self._cells.tensors[i]
-                if i in self.signature.written:
-                    note_copy(self.copies, i, "it is in host memory")
-        address = self.arrays.address
         for i, x in enumerate(values):
-            if x is checked[i] and address(x) == addresses[i]:
+            if x is checked[i]() and x is not None and address(x) == addresses[i]:
                 continue
-            known = False
-            if not isinstance(x, kind) or not self._usable(x, i):
-                self.adapt(values, i)
-                x = values[i]
-            checked[i], addresses[i] = x, address(x)
+            if i >= inputs:
+                if x is None or not self._usable(x, i):
+                    x = values[i] = self.arrays.empty(*self._fresh[i - inputs])
+            else:
+                known = False
+                if not self._usable(x, i):
+                    self.adapt(values, i)
+                    x = values[i]
+            checked[i], addresses[i] = ref(x), address(x)
         if not known:
             self._separate_all(values)
-        fresh = [None] * len(self.signature.fresh) if room is None else list(room)
-        for x, like in zip(fresh, self.fresh, strict=True):
-            i = len(values)
-            x = x if x is not None and self._usable(x, i) else self.arrays.empty(*like)
-            values.append(x)
-            addresses[i] = address(x)
         return values
+
+    def _make_cells(self, values: list[Any]) -> Cells:
+        hosts = {i: x for i, x in enumerate(values) if isinstance(x, np.ndarray)}
+        for i in hosts:
+            if i in self.signature.written:
+                note_copy(self.copies, i, "it is in host memory")
+        return Cells(self.gpu, hosts)
 
     def _separate_all(self, values: list[Any]) -> None:
         shares = self.arrays.shares_memory
-        for i in range(len(values)):
+        for i in range(self.signature.inputs):
             if any([i != j and shares(values[i], values[j]) for j in self.signature.written]):
                 self.separate(values, i)
-                self._checked[i], self._addresses[i] = None, self.arrays.address(values[i])
+                self._checked[i] = _nothing
+                self._addresses[i] = self.arrays.address(values[i])
 
     def _usable(self, x: Any, i: int) -> bool:
         shape, dtype = self._like(i)
@@ -338,6 +366,10 @@ class CudaExecutable(Calling):
             if self._recaptured > 1:
                 captured += f"; captured {self._recaptured} times, as arrays had moved"
         yield "runs as", captured
+
+
+def _nothing() -> None:
+    """No array."""
 
 
 class _Bound:
@@ -384,26 +416,27 @@ class _Captured:
         inputs: int,
     ):
         self.own, self._fixed, self._into = own, fixed, into
-        self._replay, self._inputs = replay, inputs
-        self._back = [i for i in written if i in own]
-        self._out = [i for i in own if i >= inputs]
+        self._replay, self._pairs = replay, list(fixed.items())
+        self._out = [i for i in own if i >= inputs or i in written]
 
     def serves(self, addresses: list[int]) -> bool:
         """Whether arrays that it reads and writes in place are where they were."""
-        return not self.moved(addresses)
+        for i, a in self._pairs:
+            if addresses[i] != a:
+                return False
+        return True
 
     def moved(self, addresses: list[int]) -> set[int]:
         """The positions of those that are not."""
         return {i for i, a in self._fixed.items() if addresses[i] != a}
 
-    def replay(self, values: list[Any], arrays: Any) -> list[Any]:
-        """Run it on the arrays of a call, and give them with what was written."""
+    def replay(self, values: list[Any]) -> None:
+        """Run it on the arrays of a call."""
         for i in self._into:
             self.own[i].copy_(values[i])
         self._replay()
-        for i in (*self._back, *self._out):
+        for i in self._out:
             values[i].copy_(self.own[i])
-        return values
 
 
 def _last_uses(schedule: Schedule, placed: MemoryPlan) -> dict[int, list[int]]:
