@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from . import errors
+from .core.late import raise_late
 
 __all__ = [
     "Event",
@@ -82,7 +83,7 @@ def reset_peak_memory_stats(device: "str | int | None" = None) -> None:
 
 
 def synchronize(device: "str | int | None" = None) -> None:
-    """Wait until a GPU has done everything that it was given.
+    """Wait until a GPU has done everything that it was given; raise the errors that it tells of.
 
     device  "cuda:1" or 1; None: the current one
 
@@ -91,6 +92,7 @@ def synchronize(device: "str | int | None" = None) -> None:
     ...     wf.cuda.synchronize()
     """
     _cuda("synchronize").synchronize(_index("synchronize", device))
+    raise_late()
 
 
 class Event:

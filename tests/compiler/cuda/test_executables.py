@@ -9,6 +9,7 @@ from weft import errors
 from weft.compiler.cuda.runtime.executable import CudaExecutable
 from weft.compiler.pipeline import using
 from weft.compiler.raw.arrays import arrays_on
+from weft.core.late import raise_late
 
 from ..fuzz.oracle import check, mode_of
 from ..fuzz.writer import written
@@ -78,6 +79,10 @@ def test_a_guard_that_fails_tells_of_it_later(gpu):
             compiled(good)
         assert "earlier call" in told.value.__notes__[-1]
         np.testing.assert_array_equal(w.to("cpu").numpy(), doubled)
+    compiled(wrong)
+    with pytest.raises(errors.IndexingError, match="7"):
+        raise_late()  # where results are read
+    raise_late()
     compiled(good)
     np.testing.assert_array_equal(w.to("cpu").numpy(), 2 * doubled)
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ... import errors
-from ...core import dtypes
+from ...core import dtypes, late
 from ...core.backends import BACKENDS
 from .. import reproducible
 from ..shared import blocks
@@ -180,6 +180,8 @@ def devices() -> list[str]:
 
 def to_numpy(x: torch.Tensor) -> np.ndarray:
     host = x.detach().cpu()  # waits for the current stream only
+    if late.TELLERS and x.is_cuda:
+        late.raise_late()
     if host.dtype == torch.bfloat16:
         return host.view(torch.uint16).numpy().view(dtypes.bfloat16)
     return host.resolve_conj().resolve_neg().numpy()

@@ -6,6 +6,7 @@ from weakref import ref
 
 import numpy as np
 
+from ....core.late import TELLERS
 from ....core.origin import line_of
 from ....errors import StagingError
 from ....graph.graph import Literal
@@ -50,6 +51,8 @@ class CudaExecutable(Calling):
         self._status = gpu.arrays.zeros((STATUS,), np.dtype(np.int64))
         self._told = gpu.pinned((STATUS,), np.dtype(np.int64)) if self._guards else None
         self._tells = None if self._told is None else self._told.numpy()
+        if self._guards:
+            TELLERS.add(self)
         self._frame = Frame(schedule, placed, gpu, gpu.arrays.address(self._status))
         self._actions, self.from_disk = self._act()
         self._frame.fix()
@@ -179,7 +182,7 @@ class CudaExecutable(Calling):
         """Raise the error of a guard that has failed at a call before."""
         if self._tells is None or not self._tells[NUMBER]:
             return
-        self.gpu.wait()
+        self.gpu.wait()  # for calls since, which tell of it again
         number, first, least, most = self._tells.tolist()
         self._status.zero_()
         self._tells[:] = 0
