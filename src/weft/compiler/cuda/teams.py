@@ -12,7 +12,7 @@ from ...core.record import record
 from ..emit.code import LLValue, Type
 from ..emit.folds import combine
 from .arrays import GridArrays
-from .machine import WARP, WORD
+from .machine import WARP, WORD, Machine
 
 
 @record
@@ -49,19 +49,20 @@ def _number(words: Sequence[LLValue], kind: Type) -> LLValue:
 
 def fold_neighbours(arrays: GridArrays, partials: Sequence[Partial], team: int) -> list[LLValue]:
     """Fold across teams of neighbouring threads; a team of several warps is the whole block."""
-    partials = _exchange(arrays, partials, min(team, WARP))
+    machine = arrays.machine
+    partials = fold_warp(machine, partials, min(team, WARP))
     if team > WARP:
-        partials = _exchange(arrays, _gather(arrays, partials, team // WARP), team // WARP)
+        partials = fold_warp(machine, _gather(arrays, partials, team // WARP), team // WARP)
     return [p.value for p in partials]
 
 
-def _exchange(arrays: GridArrays, partials: Sequence[Partial], width: int) -> list[Partial]:
+def fold_warp(machine: Machine, partials: Sequence[Partial], width: int) -> list[Partial]:
     """Fold across `width` neighbours of a warp, by halves."""
     made = list(partials)
     distance = width // 2
     while distance:
         for k, p in enumerate(made):
-            words = [arrays.machine.exchange(w, distance) for w in _words(p.value)]
+            words = [machine.exchange(w, distance) for w in _words(p.value)]
             made[k] = Partial(p.kind, p.combined(_number(words, p.value.type)), p.dtype)
         distance //= 2
     return made

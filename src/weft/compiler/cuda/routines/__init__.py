@@ -1,0 +1,1 @@
+"""Routines on a GPU: work that no kernel describes, as stages of grids."""

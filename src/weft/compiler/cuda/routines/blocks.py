@@ -1,0 +1,378 @@
+"""Blocks: the body of a loop or a branch as the code of one block of threads.
+
+A block is to a body what a schedule is to a program, with offsets from pointers that the routine
+has. All threads do its calls one after the other, and wait for each other where a call uses what
+another one has written.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import gcd, prod
+
+import numpy as np
+
+from ....core.record import record
+from ....graph.graph import Equation, Graph
+from ...emit.code import LLValue
+from ...emit.control import POINTER, each
+from ...emit.convert import memory_type
+from ...ir.kernel import Kernel, Step, reach
+from ...ir.routine import Routine
+from ...ir.schedule import (
+    GemmStep,
+    GuardStep,
+    KernelStep,
+    LibraryStep,
+    NativeStep,
+    Schedule,
+    TiledStep,
+)
+from ...ir.views import View
+from ...memory import plan, round_up
+from ..computes import supports
+from .inline import BlockArray, InlineKernel, InlineStages, Threads, inline_kernel, inline_stages
+from .products import BlockProduct, Held, ProductEmitter, plan_product
+from .registry import routine_of
+from .routine import GridRoutine
+
+# The numbers of pointers that are not among the routine's arrays.
+BEFORE, AFTER, SCRATCH, CONSTANT = -1, -2, -3, -4
+# Elements and terms of products that one block computes in a step, at most: a body with more work
+# is faster as kernels of its own.
+MOST = 1 << 21
+# Bytes that pointers of memory of a block's own are multiples of.
+_ALIGNED = 16
+
+
+@record
+class Place:
+    """The address of an array: bytes past a pointer, and more for each step and each block.
+
+    pointer  one of the routine's arrays, by its number, or one of BEFORE and AFTER (the carries of
+             a step), SCRATCH and CONSTANT − k
+    stride   bytes from one step of the loop to the next
+    shift    bytes from one block of the grid to the next
+    """
+
+    pointer: int
+    offset: int = 0
+    stride: int = 0
+    shift: int = 0
+
+    def advanced_by(self, count: int) -> "Place":
+        """The place so many bytes further."""
+        return replace(self, offset=self.offset + count) if count else self
+
+    def aligned(self, item: int) -> int:
+        """What its address is a multiple of; arrays of the routine are of their elements."""
+        known = item if self.pointer >= 0 else _ALIGNED
+        return gcd(known, self.offset, self.stride, self.shift)
+
+
+class BlockRoutine(GridRoutine):
+    """A routine that one block of threads does, also inside of another one."""
+
+    @property
+    @abstractmethod
+    def room(self) -> int:
+        """Bytes of shared memory that single calls use, at most."""
+
+    @property
+    @abstractmethod
+    def work(self) -> int:
+        """Elements and terms that one block computes in one step."""
+
+    @abstractmethod
+    def emit_inside(self, threads: Threads, arrays: Sequence[BlockArray]) -> None:
+        """Emit the part of one thread; arrays are operands, results and scratch."""
+
+
+Work = InlineKernel | BlockProduct | InlineStages | BlockRoutine
+
+
+@record
+class BlockCall:
+    """One computation, the places of its arrays, and whether threads wait before it."""
+
+    work: Work
+    places: tuple[Place, ...]
+    waits: bool
+
+
+@record
+class Block:
+    """Calls in order; constants by their bytes, as hexadecimal digits.
+
+    scratch  bytes of memory, those included that the routine uses itself
+    room     bytes of shared memory that single calls use, at most
+    """
+
+    calls: tuple[BlockCall, ...]
+    constants: tuple[str, ...]
+    scratch: int
+    room: int
+    work: int
+
+    def describe(self) -> list[str]:
+        """What is computed, a line for each call, and more for loops and branches in it."""
+        return [line for c in self.calls for line in _describe(c.work)]
+
+    @property
+    def endless(self) -> bool:
+        """Whether it contains a loop that may be endless."""
+        return any(isinstance(c.work, BlockRoutine) and c.work.endless for c in self.calls)
+
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers."""
+        works = [c.work for c in self.calls]
+        return any(isinstance(w, InlineStages | BlockRoutine) and w.draws for w in works)
+
+
+def _describe(work: Work) -> list[str]:
+    if isinstance(work, InlineKernel):
+        rows = [s.row if isinstance(s, Step) else f"fold {s.kind}" for s in work.kernel.steps]
+        domain = "×".join(map(str, work.kernel.domain)) or "1"
+        return [f"kernel {domain}: {', '.join(rows) or 'copy'}"]
+    if isinstance(work, BlockProduct):
+        s = work.step
+        return [f"product {'×'.join(map(str, (*s.batch, s.m, s.k)))} · {s.k}×{s.n}"]
+    if isinstance(work, InlineStages):
+        return [type(work.routine).__name__]
+    title, *inside = work.describe() or [type(work).__name__]
+    return [title, *[f"  {line}" for line in inside]]
+
+
+# -- from graphs ---------------------------------------------------------------------------------
+
+
+class _Bodies:
+    """What bodies are lowered for: see `compiler.target.Lowering`."""
+
+    alignment = 64
+    passes = ()
+
+    def supports(self, graph: Graph, e: Equation) -> str:
+        return supports(graph, e)
+
+    def routine(self, graph: Graph, views: Mapping[int, View], e: Equation) -> Routine | str | None:
+        return routine_of(graph, views, e)
+
+    def takes_long(self, work: Kernel | Routine | GemmStep, dtype: np.dtype | None = None) -> bool:
+        return False
+
+    def tune(self, schedule: Schedule) -> Schedule:
+        return schedule
+
+
+def schedule_body(graph: Graph) -> Schedule | str:
+    """The schedule of a body after the passes; otherwise the reason why no block computes it."""
+    from ...fusion.assemble import schedule_graph  # which imports the routines
+
+    schedule = schedule_graph(graph, _Bodies())
+    for s in schedule.steps:
+        if isinstance(s, LibraryStep):
+            return f"its body calls a library for {s.op.name} at {s.line}: {s.reason}"
+        if isinstance(s, GuardStep):
+            return f"its body has a check: {s.message}"
+        assert not isinstance(s, TiledStep), "only whole programs have them"
+    return schedule
+
+
+# By steps, the bytes by which each of their arrays moves from block to block.
+Shifts = Sequence[tuple[int, ...]]
+
+
+def block_of(
+    schedule: Schedule,
+    inputs: Sequence[Place],
+    outputs: Sequence[Place],
+    scratch: int,
+    threads: int,
+    shifts: Shifts | None = None,
+) -> Block | str:
+    """The block of a body's schedule; otherwise the reason why there is none.
+
+    inputs, outputs  their places
+    scratch          bytes of the scratch memory that are used otherwise
+    """
+    memory = plan(schedule)
+    begin = round_up(scratch)
+    roots = dict(zip(schedule.inputs, inputs, strict=True))
+    roots |= zip(map(schedule.storage, schedule.outputs), outputs, strict=True)
+    roots |= {i: Place(SCRATCH, begin + at) for i, at in memory.offsets.items()}
+    roots |= {i: Place(CONSTANT - k) for k, i in enumerate(schedule.constants)}
+    made: list[BlockCall] = []
+    spans = _Spans()
+    for k, s in enumerate(schedule.steps):
+        numbers = (s.a, s.b, s.c) if isinstance(s, GemmStep) else (*s.operands, *s.results)  # type: ignore[union-attr]
+        places = [_place(schedule, roots, i) for i in numbers]
+        if shifts is not None:
+            pairs = zip(places, shifts[k], strict=True)
+            places = [replace(p, shift=shift) for p, shift in pairs]
+        work = _work(schedule, s, places, threads)
+        if isinstance(work, str):
+            return work
+        waits = spans.enter(_accesses(schedule, s, places), _room(work))
+        made.append(BlockCall(work, tuple(places), waits))
+    constants = tuple(np.ascontiguousarray(v).tobytes().hex() for v in schedule.constants.values())
+    room = max([_room(c.work) for c in made], default=0)
+    total = sum(_size(c.work) for c in made)
+    if total > MOST:
+        return f"a step of its body has {total} elements and terms, too many for one block"
+    return Block(tuple(made), constants, begin + memory.size, room, total)
+
+
+def _place(schedule: Schedule, roots: dict[int, Place], i: int) -> Place:
+    b = schedule.buffers[i]
+    return roots[schedule.storage(i)].advanced_by(b.offset * b.dtype.itemsize)
+
+
+def _room(work: Work) -> int:
+    return 0 if isinstance(work, BlockProduct) else work.room
+
+
+def _size(work: Work) -> int:
+    if isinstance(work, InlineKernel):
+        return prod(work.kernel.domain)
+    if isinstance(work, BlockProduct):
+        return work.step.flops // 2
+    return work.work
+
+
+def _work(schedule: Schedule, s, places: list[Place], threads: int) -> Work | str:
+    items = [schedule.buffers[i].dtype.itemsize for i in (*s.reads, *s.writes)]
+    if isinstance(s, GemmStep):
+        dtype = schedule.buffers[s.c].dtype
+        left, right, _ = places
+        step = replace(s, a=0, b=1, c=2, origins=())
+        stays = right.pointer >= 0 and not right.stride and schedule.buffers[s.b].role == "input"
+        return plan_product(step, dtype, threads, left.aligned(dtype.itemsize), stays)
+    if isinstance(s, KernelStep):
+        aligned = gcd(*[p.aligned(item) for p, item in zip(places, items, strict=True)])
+        return inline_kernel(s.kernel, threads, aligned)
+    assert isinstance(s, NativeStep) and isinstance(s.routine, GridRoutine)
+    if isinstance(s.routine, BlockRoutine):
+        return s.routine
+    return inline_stages(s.routine, threads)
+
+
+# A span of bytes behind a pointer, and whether it is written.
+Access = tuple[int, int, int, bool]
+
+
+def _accesses(schedule: Schedule, s, places: list[Place]) -> list[Access]:
+    """What a step reads and writes."""
+    if isinstance(s, KernelStep):
+        arrays = [(x.strides, s.kernel.domain) for x in (*s.kernel.operands, *s.kernel.results)]
+        first = len(s.kernel.operands)
+    elif isinstance(s, GemmStep):
+        arrays, first = [(strides, sizes) for _, sizes, strides in s.accesses()], 2
+    else:
+        r = s.routine
+        whole = (*r.operands, *r.results, *r.scratch)
+        arrays, first = [(a.strides, a.shape) for a in whole], len(r.operands)
+    numbers = (s.a, s.b, s.c) if isinstance(s, GemmStep) else (*s.operands, *s.results)
+    made = []
+    for n, (i, p, (strides, sizes)) in enumerate(zip(numbers, places, arrays, strict=True)):
+        item = schedule.buffers[i].dtype.itemsize
+        low, high = reach(tuple(sizes), tuple(strides))
+        made.append((p.pointer, p.offset + low * item, p.offset + high * item, n >= first))
+    return made
+
+
+class _Spans:
+    """What calls have used since threads waited for each other."""
+
+    def __init__(self) -> None:
+        self._since: list[Access] = []
+
+    def enter(self, accesses: list[Access], room: int) -> bool:
+        """Enter a call; whether threads must wait before it."""
+        accesses = [*accesses, (_ROOM, 0, room, True)] if room else accesses
+        waits = any(_meet(a, b) for a in accesses for b in self._since)
+        self._since = [*([] if waits else self._since), *accesses]
+        return waits
+
+
+# The pseudo-pointer of shared memory that single calls use.
+_ROOM = -(1 << 30)
+
+
+def _meet(a: Access, b: Access) -> bool:
+    return a[0] == b[0] and (a[3] or b[3]) and a[1] < b[2] and b[1] < a[2]
+
+
+# -- emitting ------------------------------------------------------------------------------------
+
+
+class BlockEmitter:
+    """Emits blocks into the function of a routine.
+
+    base  the pointers that are not among the routine's arrays, by their numbers
+    step  the index of the loop, by which strided arrays advance
+    """
+
+    def __init__(self, threads: Threads, arrays: Sequence[BlockArray], scratch: BlockArray):
+        self.threads, self.code, self.arrays = threads, threads.code, arrays
+        self.base: dict[int, BlockArray] = {SCRATCH: scratch}
+        self.step: LLValue | None = None
+
+    def hold(self, block: Block) -> dict[int, Held]:
+        """What stays in registers during a loop, by calls; emitted before it."""
+        return {
+            k: ProductEmitter(c.work, self.threads, self._fixed(c)).hold()
+            for k, c in enumerate(block.calls)
+            if isinstance(c.work, BlockProduct) and c.work.held
+        }
+
+    def write(self, block: Block, held: Mapping[int, Held] | None = None) -> None:
+        """Emit all calls at the current point."""
+        for k, digits in enumerate(block.constants):
+            name = self.code.module.data(bytes.fromhex(digits))
+            self.base[CONSTANT - k] = BlockArray(LLValue(self.code, POINTER, f"@{name}"))
+        for k, c in enumerate(block.calls):
+            if c.waits:
+                self.threads.machine.barrier()
+            arrays = self._arrays(c)
+            if isinstance(c.work, BlockProduct):
+                emitter = ProductEmitter(c.work, self.threads, arrays)
+                emitter.emit((held or {}).get(k))
+            elif isinstance(c.work, BlockRoutine):
+                c.work.emit_inside(self.threads, arrays)
+            else:
+                c.work.emit(self.threads, arrays)
+
+    def _fixed(self, c: BlockCall) -> dict[int, BlockArray]:
+        """The right operand of a product."""
+        return {1: self.resolve(c.places[1])}
+
+    def _arrays(self, c: BlockCall) -> list[BlockArray]:
+        return [self.resolve(p) for p in c.places]
+
+    def resolve(self, p: Place) -> BlockArray:
+        """Where an array is at this step of the loop."""
+        array = self.arrays[p.pointer] if p.pointer >= 0 else self.base[p.pointer]
+        array = array.behind(p.offset) if p.offset else array
+        if p.shift:
+            block = self.threads.machine.block().cast("zext", "i64")
+            array = array.behind(block * p.shift)
+        if p.stride:
+            assert self.step is not None, "an array of steps outside of a loop"
+            array = array.behind(self.step * p.stride)
+        return array
+
+
+def move(threads: Threads, to: BlockArray, source: BlockArray, dtype: np.dtype, n: int) -> None:
+    """Copy n contiguous elements."""
+    code, kind, size = threads.code, memory_type(dtype), dtype.itemsize
+
+    def one(i: LLValue) -> None:
+        here, there = (code.address(a.pointer, i, kind.element) for a in (source, to))
+        for array, pointer in ((source, here), (to, there)):
+            if array.number is not None:
+                threads.machine.access(array.number, pointer, size, size)
+        code.store(code.load(kind, here, size), there, size)
+
+    each(code, threads.number(), n, one, threads.count)

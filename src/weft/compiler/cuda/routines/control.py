@@ -1,0 +1,415 @@
+"""Loops and branches as routines: one kernel, whose threads go through all steps together."""
+
+from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ....core.aval import Aval
+from ....core.record import record
+from ....graph.graph import Literal
+from ....graph.structured import Branch, Loop, Repeat
+from ...emit.code import LLValue, lanes_of
+from ...emit.control import WORD, behind, each, when
+from ...ir.routine import RoutineArray, array
+from ..machine import Machine
+from .blocks import (
+    AFTER,
+    BEFORE,
+    SCRATCH,
+    Block,
+    BlockEmitter,
+    BlockRoutine,
+    Place,
+    block_of,
+    move,
+    schedule_body,
+)
+from .inline import BlockArray, Threads
+from .registry import grid
+from .routine import GridRoutine
+
+_BYTE = np.dtype(np.uint8)
+# Threads of a block, and bytes of shared memory that it may have.
+THREADS, SHARED = 256, 48 << 10
+
+
+def _bytes(a: RoutineArray) -> int:
+    return a.size * a.dtype.itemsize
+
+
+def _line(arrays: Sequence[RoutineArray], parts: int = 1) -> tuple[tuple[int, ...], int]:
+    """Offsets of a part of each array, in a row, each at 64 bytes; and the size of all."""
+    offsets, at = [], 0
+    for a in arrays:
+        offsets.append(at)
+        at += -(-_bytes(a) // parts // 64) * 64
+    return tuple(offsets), at
+
+
+@record
+class ControlStage:
+    """The launch of a loop or branch."""
+
+    routine: "ControlRoutine"
+
+    @property
+    def grid(self) -> int:
+        return self.routine.blocks
+
+    @property
+    def block(self) -> int:
+        return THREADS
+
+    @property
+    def arrays(self) -> tuple[int, ...]:
+        r = self.routine
+        count = len(r.operands) + len(r.results)
+        return tuple(range(count if r.near else count + len(r.scratch)))
+
+    def emit(self, machine: Machine) -> None:
+        r = self.routine
+        byte = lanes_of("i8")
+        room = machine.shared(byte, r.room) if r.room else None
+        arrays = [BlockArray(p, k) for k, p in enumerate(machine.pointers)]
+        if r.near:
+            arrays.append(BlockArray(machine.shared(byte, _bytes(r.scratch[0]))))
+        r.emit_inside(Threads(machine, THREADS, room), arrays)
+        machine.finish()
+
+
+class ControlRoutine(BlockRoutine):
+    """The base of loops and branches."""
+
+    @property
+    def blocks(self) -> int:
+        """The blocks of the grid."""
+        return 1
+
+    @property
+    def parts(self) -> tuple[Block, ...]:
+        """The blocks of code in it."""
+        return tuple([x for x in vars(self).values() if isinstance(x, Block)])
+
+    @property
+    def scratch(self) -> tuple[RoutineArray, ...]:
+        return (array(_BYTE, (max(1, *[b.scratch for b in self.parts]),)),)
+
+    @property
+    def room(self) -> int:
+        return max([b.room for b in self.parts])
+
+    @property
+    def work(self) -> int:
+        return max([b.work for b in self.parts])
+
+    @property
+    def near(self) -> bool:
+        """Whether its scratch memory is shared memory, if it is launched by itself."""
+        return _bytes(self.scratch[0]) + self.room <= SHARED
+
+    @property
+    def draws(self) -> bool:
+        return any(b.draws for b in self.parts)
+
+    @property
+    def stages(self) -> tuple[ControlStage, ...]:
+        return (ControlStage(self),)
+
+
+class _DoubleBuffer:
+    """The double buffer of a loop's carries: filled from the operands, copied to the results."""
+
+    def __init__(
+        self,
+        threads: Threads,
+        arrays: Sequence[BlockArray],
+        carries: Sequence[RoutineArray],
+        results: int,
+        parts: int = 1,
+    ):
+        self.threads, self.arrays, self.parts = threads, arrays, parts
+        self.carries, self.results = carries, results
+        self.offsets, self.size = _line(carries, parts)
+        self.scratch = arrays[-1]
+
+    def _move(self, first: int, outside: bool, at: LLValue | int) -> None:
+        """Copy carries from, or to, the routine's arrays from a number on."""
+        for k, (a, offset) in enumerate(zip(self.carries, self.offsets, strict=True)):
+            mine = self.scratch.behind(at).behind(offset)
+            theirs, count = self.arrays[first + k], a.size // self.parts
+            if self.parts > 1:
+                block = self.threads.machine.block().cast("zext", "i64")
+                theirs = theirs.behind(block * (count * a.dtype.itemsize))
+            to, source = (theirs, mine) if outside else (mine, theirs)
+            move(self.threads, to, source, a.dtype, count)
+
+    def fill(self) -> None:
+        """Copy the first carries; all threads have done so then."""
+        self._move(0, False, 0)
+        self.threads.machine.barrier()
+
+    def halves(self, count: LLValue) -> dict[int, BlockArray]:
+        """The carries before and after a step, by the number of steps before it."""
+        odd = (count & 1) * self.size
+        return {
+            BEFORE: self.scratch.behind(odd),
+            AFTER: self.scratch.behind(self.size - odd),
+        }
+
+    def empty(self, count: LLValue) -> None:
+        """Copy the carries after so many steps to the results."""
+        self._move(self.results, True, (count & 1) * self.size)
+
+
+@record
+class ScanRoutine(ControlRoutine):
+    """A loop of `length` steps; the carries are double-buffered.
+
+    blocks  blocks of the grid, each with as many rows of all carries
+    """
+
+    noun = "loop"
+    carries: tuple[RoutineArray, ...]
+    others: tuple[RoutineArray, ...]
+    ys: tuple[RoutineArray, ...]
+    length: int
+    reverse: bool
+    block: Block
+    blocks: int = 1
+
+    @property
+    def operands(self) -> tuple[RoutineArray, ...]:
+        return (*self.carries, *self.others)
+
+    @property
+    def results(self) -> tuple[RoutineArray, ...]:
+        return (*self.carries, *self.ys)
+
+    @property
+    def endless(self) -> bool:
+        return self.block.endless
+
+    def describe(self) -> list[str]:
+        way = ", from the last" if self.reverse else ""
+        return [f"scan of {self.length} steps{way}", *self.block.describe()]
+
+    def emit_inside(self, threads: Threads, arrays: Sequence[BlockArray]) -> None:
+        writing = BlockEmitter(threads, arrays, arrays[-1])
+        rooms = _DoubleBuffer(threads, arrays, self.carries, len(self.operands), self.blocks)
+        held = writing.hold(self.block)
+        rooms.fill()
+
+        def step(i: LLValue) -> None:
+            writing.step = (self.length - 1) - i if self.reverse else i
+            writing.base |= rooms.halves(i)
+            writing.write(self.block, held)
+            threads.machine.barrier()
+
+        each(threads.code, 0, self.length, step)
+        rooms.empty(threads.code.constant(WORD, self.length))
+
+
+@record
+class WhileRoutine(ControlRoutine):
+    """A loop that ends when its test fails, or after `most` steps; also whether the test failed."""
+
+    noun = "loop"
+    carries: tuple[RoutineArray, ...]
+    others: tuple[RoutineArray, ...]
+    most: int | None
+    flag: int  # offset of the test's result in the scratch memory
+    test: Block
+    step: Block
+
+    @property
+    def operands(self) -> tuple[RoutineArray, ...]:
+        return (*self.carries, *self.others)
+
+    @property
+    def results(self) -> tuple[RoutineArray, ...]:
+        return (*self.carries, array(np.dtype(np.bool_), ()))
+
+    @property
+    def endless(self) -> bool:
+        return self.most is None or self.test.endless or self.step.endless
+
+    def describe(self) -> list[str]:
+        most = "" if self.most is None else f", at most {self.most} times"
+        return [
+            *(f"while_loop{most}", "as long as"),
+            *[f"  {line}" for line in self.test.describe()],
+            *("do", *[f"  {line}" for line in self.step.describe()]),
+        ]
+
+    def emit_inside(self, threads: Threads, arrays: Sequence[BlockArray]) -> None:
+        code, machine = threads.code, threads.machine
+        writing = BlockEmitter(threads, arrays, arrays[-1])
+        rooms = _DoubleBuffer(threads, arrays, self.carries, len(self.operands))
+        held = [writing.hold(b) for b in (self.test, self.step)]
+        rooms.fill()
+        head, inside, out, entry = code.label(), code.label(), code.label(), code.block
+        code.go(head)
+        code.start(head)
+        i = code.phi(WORD)
+        i.add(code.constant(WORD, 0), entry)
+        writing.base |= rooms.halves(i.value)
+        writing.write(self.test, held[0])
+        machine.barrier()
+        going = code.load(lanes_of("i8"), behind(arrays[-1].pointer, self.flag), 1)
+        holds = going.compare("ne", 0)
+        go_on = holds if self.most is None else holds & (i.value < self.most)
+        code.go_if(go_on, inside, out)
+        code.start(inside)
+        writing.write(self.step, held[1])
+        machine.barrier()
+        i.add(i.value + 1, code.block)
+        code.go(head)
+        code.start(out)
+        rooms.empty(i.value)
+        ended, size = arrays[len(self.operands) + len(self.carries)], 1
+
+        def put() -> None:
+            if ended.number is not None:
+                machine.access(ended.number, ended.pointer, size, size)
+            code.store(going.equals(0).cast("zext", "i8"), ended.pointer, size)
+
+        when(threads.number().equals(0), put)
+
+
+@record
+class CondRoutine(ControlRoutine):
+    """One of two blocks, chosen by the first operand."""
+
+    noun = "branch"
+    given: tuple[RoutineArray, ...]
+    made: tuple[RoutineArray, ...]
+    yes: Block
+    no: Block
+
+    @property
+    def operands(self) -> tuple[RoutineArray, ...]:
+        return (array(np.dtype(np.bool_), ()), *self.given)
+
+    @property
+    def results(self) -> tuple[RoutineArray, ...]:
+        return self.made
+
+    @property
+    def endless(self) -> bool:
+        return self.yes.endless or self.no.endless
+
+    def describe(self) -> list[str]:
+        return [
+            *("cond", "if it holds", *[f"  {line}" for line in self.yes.describe()]),
+            *("else", *[f"  {line}" for line in self.no.describe()]),
+        ]
+
+    def emit_inside(self, threads: Threads, arrays: Sequence[BlockArray]) -> None:
+        code, choice = threads.code, arrays[0]
+        if choice.number is not None:
+            threads.machine.access(choice.number, choice.pointer, 1, 1)
+        taken = code.load(lanes_of("i8"), choice.pointer, 1).compare("ne", 0)
+        when(taken, lambda: BlockEmitter(threads, arrays, arrays[-1]).write(self.yes))
+        when(taken ^ True, lambda: BlockEmitter(threads, arrays, arrays[-1]).write(self.no))
+
+
+# -- from equations ------------------------------------------------------------------------------
+
+# Routines by structure: the routine of an equation is looked up several times.
+_MADE: WeakKeyDictionary = WeakKeyDictionary()
+
+
+def _array(a: Aval) -> RoutineArray:
+    return array(a.dtype, a.shape)
+
+
+def _make(graph, e, make: Callable[..., GridRoutine | str]) -> GridRoutine | str:
+    """The routine of an equation, made once."""
+    if any(isinstance(i, Literal) for i in e.inputs):
+        return "its operands are Python's numbers"
+    (structure,) = e.static
+    if structure not in _MADE:
+        _MADE[structure] = make(structure, *[graph.avals[i] for i in e.inputs])
+    return _MADE[structure]
+
+
+def _room(carries: Sequence[RoutineArray], pointer: int, parts: int = 1) -> list[Place]:
+    return [Place(pointer, at) for at in _line(carries, parts)[0]]
+
+
+@grid("scan")
+def _scan(graph, views, e) -> GridRoutine | str:
+    return _make(graph, e, _scan_routine)
+
+
+def _scan_routine(loop: Loop, *avals: Aval) -> GridRoutine | str:
+    given, made = [_array(a) for a in avals], [_array(a) for a in loop.results(*avals)]
+    n, m = loop.carries, loop.carries + loop.xs
+    carries = tuple(given[:n])
+
+    def stepped(k: int, a: RoutineArray) -> Place:
+        return Place(k, 0, _bytes(a) // max(loop.length, 1))
+
+    inputs = [
+        *_room(carries, BEFORE),
+        *(stepped(k, given[k]) for k in range(n, m)),
+        *map(Place, range(m, len(given))),
+    ]
+    ys = [stepped(len(given) + k, made[k]) for k in range(n, len(made))]
+    schedule = schedule_body(loop.body)
+    if isinstance(schedule, str):
+        return schedule
+    outputs = [*_room(carries, AFTER), *ys]
+    block = block_of(schedule, inputs, outputs, 2 * _line(carries)[1], THREADS)
+    if isinstance(block, str):
+        return block
+    rest = (tuple(given[n:]), tuple(made[n:]), loop.length, loop.reverse, block)
+    return ScanRoutine(carries, *rest)
+
+
+@grid("while")
+def _while(graph, views, e) -> GridRoutine | str:
+    return _make(graph, e, _while_routine)
+
+
+def _while_routine(repeat: Repeat, *avals: Aval) -> GridRoutine | str:
+    given, n = [_array(a) for a in avals], repeat.carries
+    carries = tuple(given[:n])
+    inputs = [*_room(carries, BEFORE), *map(Place, range(n, len(given)))]
+    flag = 2 * _line(carries)[1]
+    outputs = ([Place(SCRATCH, flag)], _room(carries, AFTER))
+    blocks = _blocks(repeat.graphs, inputs, outputs, flag + 1)
+    if isinstance(blocks, str):
+        return blocks
+    return WhileRoutine(carries, tuple(given[n:]), repeat.most, flag, *blocks)
+
+
+@grid("cond")
+def _cond(graph, views, e) -> GridRoutine | str:
+    return _make(graph, e, _cond_routine)
+
+
+def _cond_routine(branch: Branch, *avals: Aval) -> GridRoutine | str:
+    given, made = [_array(a) for a in avals], [_array(a) for a in branch.results(*avals)]
+    inputs = [Place(k) for k in range(1, len(given))]
+    outputs = [Place(len(given) + k) for k in range(len(made))]
+    blocks = _blocks(branch.graphs, inputs, (outputs, outputs), 0)
+    if isinstance(blocks, str):
+        return blocks
+    return CondRoutine(tuple(given[1:]), tuple(made), *blocks)
+
+
+def _blocks(graphs, inputs, outputs, scratch: int) -> list[Block] | str:
+    """The blocks of two graphs; otherwise the reason why there are none."""
+    blocks = []
+    for graph, places in zip(graphs, outputs, strict=True):
+        schedule = schedule_body(graph)
+        made = schedule
+        if not isinstance(schedule, str):
+            made = block_of(schedule, inputs, places, scratch, THREADS)
+        if isinstance(made, str):
+            return made
+        assert isinstance(made, Block)
+        blocks.append(made)
+    return blocks

@@ -1,0 +1,105 @@
+"""A target whose loops and branches are grid routines in the emulator; NumPy does the rest."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from weft.compiler.cache import schedules
+from weft.compiler.cuda import computes, routines
+from weft.compiler.cuda.routines import control  # noqa: F401  (registers its makers)
+from weft.compiler.cuda.routines.registry import MAKERS, readable, routine_of
+from weft.compiler.cuda.routines.routine import GridRoutine, Stage
+from weft.compiler.emit.code import LLModule
+from weft.compiler.emit.elementary import PREFIX, address_of
+from weft.compiler.ir.schedule import NativeStep
+from weft.compiler.native import machine as native
+from weft.compiler.passes.bodies import bodies
+from weft.compiler.passes.copies import copies
+from weft.compiler.target import optimise
+
+from ..interpreter import PASSES as PLAIN
+from ..interpreter import ROUTINES, Interpreted, Interpreter, Memory
+from .emulator import _BLOCKS, _PROBE, DRIVER, Emulated, HostMachine, _compile
+
+
+class EmulatedStage(Emulated):
+    """A stage of a routine on the processor."""
+
+    def __init__(self, stage: Stage, faults: frozenset[int] = frozenset()):
+        self.kernel = self.plan = stage
+        module = LLModule("presplitcoroutine", ("freestanding",))
+        machine = HostMachine(module, len(stage.arrays), faults)
+        stage.emit(machine)
+        self.barriers, self.room = machine.barriers, machine.room
+        symbols = {s: address_of(s.removeprefix(PREFIX)) for s in module.symbols if PREFIX in s}
+        self._loaded = native.load(_compile(str(module) + DRIVER), ["probe", "blocks"], symbols)
+        self._probe = _PROBE(self._loaded.addresses["probe"])
+        self._blocks = _BLOCKS(self._loaded.addresses["blocks"])
+
+
+@lru_cache(maxsize=256)
+def emulated(stage: Stage) -> EmulatedStage:
+    return EmulatedStage(stage)
+
+
+class GridMemory(Memory):
+    """Memory whose routines are done by grids, in both orders of threads."""
+
+    def _routine(self, step: NativeStep) -> None:
+        routine = step.routine
+        if not isinstance(routine, GridRoutine):
+            super()._routine(step)
+            return
+        whole = (*routine.operands, *routine.results, *routine.scratch)
+        arrays = [
+            self.walk(i, a.shape, a.strides)
+            for i, a in zip((*step.operands, *step.results), whole, strict=True)
+        ]
+        first, made = len(routine.operands), len(routine.operands) + len(routine.results)
+        runs = []
+        for down in (False, True):
+            for a in arrays[first:]:
+                a.reshape(-1).view(np.uint8)[...] = 0xFF
+            for stage in routine.stages:
+                emulated(stage).run(*[arrays[i] for i in stage.arrays], down=down)
+            runs.append([a.copy() for a in arrays[first:made]])
+        for up, down in zip(*runs, strict=True):
+            np.testing.assert_array_equal(up, down, err_msg="the order of threads shows")
+
+
+class OnGrids(Interpreted):
+    memory = GridMemory
+
+
+def _passes():
+    for name, function in PLAIN:
+        if name == "bodies":
+            yield name, lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))
+        elif name == "copies":
+            rows = (*ROUTINES, *MAKERS)
+            yield name, lambda graph: copies(graph, rows, readable)
+        else:
+            yield name, function
+
+
+PASSES = tuple(_passes())
+
+
+class Grids(Interpreter):
+    """NumPy, with loops and branches on grids."""
+
+    key, passes = ("grids",), PASSES
+
+    def supports(self, graph, e) -> str:
+        return computes.supports(graph, e)
+
+    def routine(self, graph, views, e):
+        made = routine_of(graph, views, e)
+        return super().routine(graph, views, e) if made is None else made
+
+    def build(self, schedule, plan):
+        return OnGrids(schedule, plan)
+
+
+schedules.ROUTINES.add(routines.__name__)
+GRIDS = Grids()
