@@ -15,6 +15,7 @@ from weft.compiler.ir.schedule import NativeStep
 from weft.compiler.native import machine as native
 from weft.compiler.passes.bodies import bodies
 from weft.compiler.passes.copies import copies
+from weft.compiler.passes.fission import fission
 from weft.compiler.target import optimise
 
 from ..interpreter import PASSES as PLAIN
@@ -78,6 +79,9 @@ def _passes():
         elif name == "copies":
             rows = (*ROUTINES, *MAKERS)
             yield name, lambda graph: copies(graph, rows, readable)
+        elif name == "loops":
+            yield name, function
+            yield "fission", fission
         else:
             yield name, function
 

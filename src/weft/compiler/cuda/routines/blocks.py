@@ -83,6 +83,11 @@ class BlockRoutine(GridRoutine):
     def work(self) -> int:
         """Elements and terms that one block computes in one step."""
 
+    @property
+    def inner(self) -> "BlockRoutine | str":
+        """The routine where it is part of another one, or why it cannot be."""
+        return self
+
     @abstractmethod
     def emit_inside(self, threads: Threads, arrays: Sequence[BlockArray]) -> None:
         """Emit the part of one thread; arrays are operands, results and scratch."""
@@ -157,7 +162,8 @@ class _Bodies:
         return supports(graph, e)
 
     def routine(self, graph: Graph, views: Mapping[int, View], e: Equation) -> Routine | str | None:
-        return routine_of(graph, views, e)
+        made = routine_of(graph, views, e)
+        return made.inner if isinstance(made, BlockRoutine) else made
 
     def takes_long(self, work: Kernel | Routine | GemmStep, dtype: np.dtype | None = None) -> bool:
         return False
@@ -178,6 +184,35 @@ def schedule_body(graph: Graph) -> Schedule | str:
             return f"its body has a check: {s.message}"
         assert not isinstance(s, TiledStep), "only whole programs have them"
     return schedule
+
+
+def keep_near(schedule: Schedule, carries: int) -> Schedule:
+    """A body whose kernels store what later steps read of its ys a second time, in scratch memory.
+
+    Arrays of ys are far away: what was just written there takes long to be read.
+    """
+    steps, buffers = list(schedule.steps), list(schedule.buffers)
+    for y in schedule.outputs[carries:]:
+        writes = [k for k, s in enumerate(steps) if y in s.writes]
+        reads = [k for k, s in enumerate(steps) if y in s.reads]
+        first = steps[writes[0]] if len(writes) == 1 else None
+        if not reads or not isinstance(first, KernelStep) or buffers[y].base is not None:
+            continue
+        near, at = len(buffers), first.results.index(y)
+        buffers.append(replace(buffers[y], role="scratch", takes=None))
+        kernel = first.kernel
+        kernel = replace(kernel, results=(*kernel.results, kernel.results[at]))
+        steps[writes[0]] = replace(first, kernel=kernel, results=(*first.results, near))
+        for k in reads:
+            steps[k] = _reading(steps[k], {y: near})
+    return replace(schedule, buffers=tuple(buffers), steps=tuple(steps))
+
+
+def _reading(s, names: dict[int, int]):
+    """A step that reads other buffers."""
+    if isinstance(s, GemmStep):
+        return replace(s, a=names.get(s.a, s.a), b=names.get(s.b, s.b))
+    return replace(s, operands=tuple([names.get(i, i) for i in s.operands]))
 
 
 # By steps, the bytes by which each of their arrays moves from block to block.

@@ -1,6 +1,7 @@
 """Loops and branches as routines: one kernel, whose threads go through all steps together."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -22,12 +23,14 @@ from .blocks import (
     BlockRoutine,
     Place,
     block_of,
+    keep_near,
     move,
     schedule_body,
 )
 from .inline import BlockArray, Threads
 from .registry import grid
 from .routine import GridRoutine
+from .rows import RowSplit, split_rows
 
 _BYTE = np.dtype(np.uint8)
 # Threads of a block, and bytes of shared memory that it may have.
@@ -167,6 +170,8 @@ class ScanRoutine(ControlRoutine):
     """A loop of `length` steps; the carries are double-buffered.
 
     blocks  blocks of the grid, each with as many rows of all carries
+    whole   the loop in one block, as it is inside of another routine, or why there is none; None:
+            it is in one block already
     """
 
     noun = "loop"
@@ -177,6 +182,7 @@ class ScanRoutine(ControlRoutine):
     reverse: bool
     block: Block
     blocks: int = 1
+    whole: "ScanRoutine | str | None" = None
 
     @property
     def operands(self) -> tuple[RoutineArray, ...]:
@@ -185,6 +191,10 @@ class ScanRoutine(ControlRoutine):
     @property
     def results(self) -> tuple[RoutineArray, ...]:
         return (*self.carries, *self.ys)
+
+    @property
+    def inner(self) -> "ScanRoutine | str":
+        return self if self.whole is None else self.whole
 
     @property
     def endless(self) -> bool:
@@ -344,28 +354,37 @@ def _scan(graph, views, e) -> GridRoutine | str:
 
 
 def _scan_routine(loop: Loop, *avals: Aval) -> GridRoutine | str:
+    schedule = schedule_body(loop.body)
+    if isinstance(schedule, str):
+        return schedule
+    schedule = keep_near(schedule, loop.carries)
+    whole = _scan_in_blocks(loop, avals, RowSplit(schedule, None, 1))
+    split = split_rows(schedule, loop.carries)
+    made = whole if split is None else _scan_in_blocks(loop, avals, split)
+    return replace(made, whole=whole) if split and isinstance(made, ScanRoutine) else made
+
+
+def _scan_in_blocks(loop: Loop, avals: Sequence[Aval], split: RowSplit) -> "ScanRoutine | str":
+    """The routine of a loop whose blocks have some of the rows each."""
     given, made = [_array(a) for a in avals], [_array(a) for a in loop.results(*avals)]
-    n, m = loop.carries, loop.carries + loop.xs
+    n, m, parts = loop.carries, loop.carries + loop.xs, split.parts
     carries = tuple(given[:n])
 
     def stepped(k: int, a: RoutineArray) -> Place:
         return Place(k, 0, _bytes(a) // max(loop.length, 1))
 
     inputs = [
-        *_room(carries, BEFORE),
+        *_room(carries, BEFORE, parts),
         *(stepped(k, given[k]) for k in range(n, m)),
         *map(Place, range(m, len(given))),
     ]
     ys = [stepped(len(given) + k, made[k]) for k in range(n, len(made))]
-    schedule = schedule_body(loop.body)
-    if isinstance(schedule, str):
-        return schedule
-    outputs = [*_room(carries, AFTER), *ys]
-    block = block_of(schedule, inputs, outputs, 2 * _line(carries)[1], THREADS)
+    outputs, room = [*_room(carries, AFTER, parts), *ys], 2 * _line(carries, parts)[1]
+    block = block_of(split.schedule, inputs, outputs, room, THREADS, split.shifts)
     if isinstance(block, str):
         return block
     rest = (tuple(given[n:]), tuple(made[n:]), loop.length, loop.reverse, block)
-    return ScanRoutine(carries, *rest)
+    return ScanRoutine(carries, *rest, parts)
 
 
 @grid("while")
