@@ -31,13 +31,17 @@ from ...ir.schedule import (
 from ...ir.views import View
 from ...memory import plan, round_up
 from ..computes import supports
+from . import slices
 from .inline import BlockArray, InlineKernel, InlineStages, Threads, inline_kernel, inline_stages
 from .products import BlockProduct, Held, ProductEmitter, plan_product
 from .registry import routine_of
 from .routine import GridRoutine
+from .slices import Slice, Slices
 
 # The numbers of pointers that are not among the routine's arrays.
-BEFORE, AFTER, SCRATCH, CONSTANT = -1, -2, -3, -4
+BEFORE, AFTER, SCRATCH, SLICES, CONSTANT = -1, -2, -3, -4, -5
+# The same for scratch memory whose beginning is not known yet.
+_ARENA = -(1 << 30)
 # Elements and terms of products that one block computes in a step, at most: a body with more work
 # is faster as kernels of its own.
 MOST = 1 << 21
@@ -50,7 +54,7 @@ class Place:
     """The address of an array: bytes past a pointer, and more for each step and each block.
 
     pointer  one of the routine's arrays, by its number, or one of BEFORE and AFTER (the carries of
-             a step), SCRATCH and CONSTANT − k
+             a step), SCRATCH, SLICES and CONSTANT − k
     stride   bytes from one step of the loop to the next
     shift    bytes from one block of the grid to the next
     """
@@ -109,12 +113,14 @@ class BlockCall:
 class Block:
     """Calls in order; constants by their bytes, as hexadecimal digits.
 
+    slices   what is loaded of xs before the steps that use it
     scratch  bytes of memory, those included that the routine uses itself
     room     bytes of shared memory that single calls use, at most
     """
 
     calls: tuple[BlockCall, ...]
     constants: tuple[str, ...]
+    slices: Slices
     scratch: int
     room: int
     work: int
@@ -233,30 +239,113 @@ def block_of(
     scratch          bytes of the scratch memory that are used otherwise
     """
     memory = plan(schedule)
-    begin = round_up(scratch)
     roots = dict(zip(schedule.inputs, inputs, strict=True))
     roots |= zip(map(schedule.storage, schedule.outputs), outputs, strict=True)
-    roots |= {i: Place(SCRATCH, begin + at) for i, at in memory.offsets.items()}
+    roots |= {i: Place(_ARENA, at) for i, at in memory.offsets.items()}
     roots |= {i: Place(CONSTANT - k) for k, i in enumerate(schedule.constants)}
+    uses = [_uses(schedule, s, roots) for s in schedule.steps]
+    if shifts is not None:
+        uses = [
+            [u.moved(shift) for u, shift in zip(*step, strict=True)]
+            for step in zip(uses, shifts, strict=True)
+        ]
+    ahead = _find_slices(uses, round_up(scratch), threads)
+    begin = ahead.at + 2 * ahead.size
+    uses = [[_settle(u, ahead, begin) for u in step] for step in uses]
     made: list[BlockCall] = []
     spans = _Spans()
-    for k, s in enumerate(schedule.steps):
-        numbers = (s.a, s.b, s.c) if isinstance(s, GemmStep) else (*s.operands, *s.results)  # type: ignore[union-attr]
-        places = [_place(schedule, roots, i) for i in numbers]
-        if shifts is not None:
-            pairs = zip(places, shifts[k], strict=True)
-            places = [replace(p, shift=shift) for p, shift in pairs]
-        work = _work(schedule, s, places, threads)
+    for s, used in zip(schedule.steps, uses, strict=True):
+        work = _work(schedule, s, used, threads)
         if isinstance(work, str):
             return work
-        waits = spans.enter(_accesses(schedule, s, places), _room(work))
-        made.append(BlockCall(work, tuple(places), waits))
+        waits = spans.enter(used, _room(work))
+        made.append(BlockCall(work, tuple([u.place for u in used]), waits))
     constants = tuple(np.ascontiguousarray(v).tobytes().hex() for v in schedule.constants.values())
     room = max([_room(c.work) for c in made], default=0)
     total = sum(_size(c.work) for c in made)
     if total > MOST:
         return f"a step of its body has {total} elements and terms, too many for one block"
-    return Block(tuple(made), constants, begin + memory.size, room, total)
+    return Block(tuple(made), constants, ahead, begin + memory.size, room, total)
+
+
+@record
+class Use:
+    """An array of a step: its place, the bytes that are used from there on, and how."""
+
+    place: Place
+    dtype: np.dtype
+    low: int
+    high: int
+    writes: bool
+
+    def moved(self, shift: int) -> "Use":
+        return replace(self, place=replace(self.place, shift=shift))
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The bytes behind the pointer, of the first step and block."""
+        return self.place.offset + self.low, self.place.offset + self.high
+
+    def meets(self, other: "Use") -> bool:
+        """Whether one of them writes what the other one uses."""
+        if self.place.pointer != other.place.pointer or not (self.writes or other.writes):
+            return False
+        (a, b), (c, d) = self.span, other.span
+        return a < d and c < b
+
+
+def _uses(schedule: Schedule, s, roots: dict[int, Place]) -> list[Use]:
+    """What a step reads and writes, in the order of its arrays."""
+    if isinstance(s, KernelStep):
+        numbers, first = (*s.operands, *s.results), len(s.operands)
+        every = (*s.kernel.operands, *s.kernel.results)
+        arrays = [(s.kernel.domain, x.strides) for x in every]
+    elif isinstance(s, GemmStep):
+        numbers, first = (s.a, s.b, s.c), 2
+        arrays = [(sizes, strides) for _, sizes, strides in s.accesses()]
+    else:
+        numbers, first, r = (*s.operands, *s.results), len(s.operands), s.routine
+        arrays = [(a.shape, a.strides) for a in (*r.operands, *r.results, *r.scratch)]
+    made = []
+    for n, (i, (sizes, strides)) in enumerate(zip(numbers, arrays, strict=True)):
+        dtype = schedule.buffers[i].dtype
+        low, high = reach(tuple(sizes), tuple(strides))
+        place = _place(schedule, roots, i)
+        made.append(Use(place, dtype, low * dtype.itemsize, high * dtype.itemsize, n >= first))
+    return made
+
+
+def _find_slices(uses: Sequence[Sequence[Use]], at: int, threads: int) -> Slices:
+    """The arrays of steps that are read by each step in one place, as far as they are small."""
+    found: dict[int, list[Use]] = {}
+    for u in [u for step in uses for u in step]:
+        if u.place.pointer >= 0 and u.place.stride:
+            found.setdefault(u.place.pointer, []).append(u)
+    parts, size, room = [], 0, slices.MOST
+    for pointer, group in found.items():
+        low, high = min(u.span[0] for u in group), max(u.span[1] for u in group)
+        same = {(u.place.stride, u.place.shift, u.dtype) for u in group}
+        if len(same) > 1 or any(u.writes for u in group) or high <= low:
+            continue
+        ((stride, shift, dtype),) = same
+        count = (high - low) // dtype.itemsize
+        part = Slice(pointer, low, stride, shift, size, dtype, count)
+        if part.per_thread(threads) <= room:
+            room -= part.per_thread(threads)
+            size += round_up(high - low)
+            parts.append(part)
+    return Slices(tuple(parts), at, size)
+
+
+def _settle(u: Use, ahead: Slices, begin: int) -> Use:
+    """A use at its final place: scratch memory begins somewhere, and slices are in it."""
+    p = u.place
+    if p.pointer == _ARENA:
+        return replace(u, place=Place(SCRATCH, begin + p.offset))
+    for s in ahead.parts:
+        if s.array == p.pointer:
+            return replace(u, place=Place(SLICES, s.at + p.offset - s.offset))
+    return u
 
 
 def _place(schedule: Schedule, roots: dict[int, Place], i: int) -> Place:
@@ -276,67 +365,34 @@ def _size(work: Work) -> int:
     return work.work
 
 
-def _work(schedule: Schedule, s, places: list[Place], threads: int) -> Work | str:
-    items = [schedule.buffers[i].dtype.itemsize for i in (*s.reads, *s.writes)]
+def _work(schedule: Schedule, s, uses: Sequence[Use], threads: int) -> Work | str:
+    aligned = [u.place.aligned(u.dtype.itemsize) for u in uses]
     if isinstance(s, GemmStep):
-        dtype = schedule.buffers[s.c].dtype
-        left, right, _ = places
+        dtype, right = uses[2].dtype, uses[1].place
         step = replace(s, a=0, b=1, c=2, origins=())
         stays = right.pointer >= 0 and not right.stride and schedule.buffers[s.b].role == "input"
-        return plan_product(step, dtype, threads, left.aligned(dtype.itemsize), stays)
+        return plan_product(step, dtype, threads, aligned[0], stays)
     if isinstance(s, KernelStep):
-        aligned = gcd(*[p.aligned(item) for p, item in zip(places, items, strict=True)])
-        return inline_kernel(s.kernel, threads, aligned)
+        return inline_kernel(s.kernel, threads, gcd(*aligned))
     assert isinstance(s, NativeStep) and isinstance(s.routine, GridRoutine)
     if isinstance(s.routine, BlockRoutine):
         return s.routine
     return inline_stages(s.routine, threads)
 
 
-# A span of bytes behind a pointer, and whether it is written.
-Access = tuple[int, int, int, bool]
-
-
-def _accesses(schedule: Schedule, s, places: list[Place]) -> list[Access]:
-    """What a step reads and writes."""
-    if isinstance(s, KernelStep):
-        arrays = [(x.strides, s.kernel.domain) for x in (*s.kernel.operands, *s.kernel.results)]
-        first = len(s.kernel.operands)
-    elif isinstance(s, GemmStep):
-        arrays, first = [(strides, sizes) for _, sizes, strides in s.accesses()], 2
-    else:
-        r = s.routine
-        whole = (*r.operands, *r.results, *r.scratch)
-        arrays, first = [(a.strides, a.shape) for a in whole], len(r.operands)
-    numbers = (s.a, s.b, s.c) if isinstance(s, GemmStep) else (*s.operands, *s.results)
-    made = []
-    for n, (i, p, (strides, sizes)) in enumerate(zip(numbers, places, arrays, strict=True)):
-        item = schedule.buffers[i].dtype.itemsize
-        low, high = reach(tuple(sizes), tuple(strides))
-        made.append((p.pointer, p.offset + low * item, p.offset + high * item, n >= first))
-    return made
-
-
 class _Spans:
     """What calls have used since threads waited for each other."""
 
     def __init__(self) -> None:
-        self._since: list[Access] = []
+        self._since: list[Use] = []
+        self._room = False
 
-    def enter(self, accesses: list[Access], room: int) -> bool:
-        """Enter a call; whether threads must wait before it."""
-        accesses = [*accesses, (_ROOM, 0, room, True)] if room else accesses
-        waits = any(_meet(a, b) for a in accesses for b in self._since)
-        self._since = [*([] if waits else self._since), *accesses]
+    def enter(self, uses: Sequence[Use], room: int) -> bool:
+        """Enter a call that also uses shared memory or not; whether threads must wait before."""
+        waits = any(a.meets(b) for a in uses for b in self._since) or (self._room and room > 0)
+        self._since = [*([] if waits else self._since), *uses]
+        self._room = room > 0 or (self._room and not waits)
         return waits
-
-
-# The pseudo-pointer of shared memory that single calls use.
-_ROOM = -(1 << 30)
-
-
-def _meet(a: Access, b: Access) -> bool:
-    return a[0] == b[0] and (a[3] or b[3]) and a[1] < b[2] and b[1] < a[2]
 
 
 # -- emitting ------------------------------------------------------------------------------------

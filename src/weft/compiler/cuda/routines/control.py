@@ -18,6 +18,7 @@ from .blocks import (
     AFTER,
     BEFORE,
     SCRATCH,
+    SLICES,
     Block,
     BlockEmitter,
     BlockRoutine,
@@ -31,6 +32,7 @@ from .inline import BlockArray, Threads
 from .registry import grid
 from .routine import GridRoutine
 from .rows import RowSplit, split_rows
+from .slices import SliceEmitter
 
 _BYTE = np.dtype(np.uint8)
 # Threads of a block, and bytes of shared memory that it may have.
@@ -207,17 +209,26 @@ class ScanRoutine(ControlRoutine):
     def emit_inside(self, threads: Threads, arrays: Sequence[BlockArray]) -> None:
         writing = BlockEmitter(threads, arrays, arrays[-1])
         rooms = _DoubleBuffer(threads, arrays, self.carries, len(self.operands), self.blocks)
+        ahead = SliceEmitter(self.block.slices, threads, arrays, self.length, self._index)
         held = writing.hold(self.block)
+        if self.length:
+            ahead.begin()
         rooms.fill()
 
         def step(i: LLValue) -> None:
-            writing.step = (self.length - 1) - i if self.reverse else i
-            writing.base |= rooms.halves(i)
+            loaded = ahead.load(i + 2)
+            writing.step = self._index(i)
+            writing.base |= {**rooms.halves(i), SLICES: ahead.half(i)}
             writing.write(self.block, held)
+            ahead.advance(i, loaded)
             threads.machine.barrier()
 
         each(threads.code, 0, self.length, step)
         rooms.empty(threads.code.constant(WORD, self.length))
+
+    def _index(self, count: LLValue) -> LLValue:
+        """The index of a step, by the number of steps before it."""
+        return (self.length - 1) - count if self.reverse else count
 
 
 @record
