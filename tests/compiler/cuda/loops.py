@@ -72,21 +72,15 @@ class OnGrids(Interpreted):
     memory = GridMemory
 
 
-def _passes():
-    for name, function in PLAIN:
-        if name == "bodies":
-            yield name, lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))
-        elif name == "copies":
-            rows = (*ROUTINES, *MAKERS)
-            yield name, lambda graph: copies(graph, rows, readable)
-        elif name == "loops":
-            yield name, function
-            yield "fission", fission
-        else:
-            yield name, function
-
-
-PASSES = tuple(_passes())
+OWN = {
+    "bodies": lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES)),
+    "copies": lambda graph: copies(graph, (*ROUTINES, *MAKERS), readable),
+}
+PASSES = []
+for name, function in PLAIN:
+    PASSES.append((name, OWN.get(name, function)))
+    if name == "loops":
+        PASSES.append(("fission", fission))
 
 
 class Grids(Interpreter):

@@ -1,4 +1,4 @@
-"""Random loops: bodies of elementwise rows, folds, products, branches, with and without xs and ys."""
+"""Random loops: bodies of elementwise rows, folds, products and branches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -115,14 +115,14 @@ def _after(b: Builder, e: Equation) -> Replacement:
 
 
 def _total(b: Builder, first: Operand, terms: list[Term], stacks: dict[int, int]) -> int:
-    made = [t.total(b, tuple(stacks[v] for v in t.stacked)) for t in terms]
+    total: int | None = None
+    for t in terms:
+        made = t.total(b, tuple(stacks[v] for v in t.stacked))
+        total = made if total is None else b.emit("add", total, made)
+    assert total is not None
     zeros = None if isinstance(first, Literal) else b.graph.constants.get(first)
-    if not isinstance(zeros, np.ndarray) or np.any(zeros):
-        made = [first, *made]
-    total = made[0]
-    for x in made[1:]:
-        total = b.emit("add", total, x)
-    return total
+    plain = isinstance(zeros, np.ndarray) and not np.any(zeros)
+    return total if plain else b.emit("add", first, total)
 
 
 def _sums(loop: Loop) -> dict[int, list[Term]]:

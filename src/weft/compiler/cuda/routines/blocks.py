@@ -17,7 +17,7 @@ from ....graph.graph import Equation, Graph
 from ...emit.code import LLValue
 from ...emit.control import POINTER, each
 from ...emit.convert import memory_type
-from ...ir.kernel import Kernel, Step, reach
+from ...ir.kernel import Kernel, Step
 from ...ir.routine import Routine
 from ...ir.schedule import (
     GemmStep,
@@ -31,47 +31,16 @@ from ...ir.schedule import (
 from ...ir.views import View
 from ...memory import plan, round_up
 from ..computes import supports
-from . import slices
 from .inline import BlockArray, InlineKernel, InlineStages, Threads, inline_kernel, inline_stages
 from .products import BlockProduct, Held, ProductEmitter, plan_product
 from .registry import routine_of
 from .routine import GridRoutine
-from .slices import Slice, Slices
+from .slices import Slices
+from .uses import ARENA, CONSTANT, SCRATCH, Place, Spans, Use, find_slices, settle, uses_of
 
-# The numbers of pointers that are not among the routine's arrays.
-BEFORE, AFTER, SCRATCH, SLICES, CONSTANT = -1, -2, -3, -4, -5
-# The same for scratch memory whose beginning is not known yet.
-_ARENA = -(1 << 30)
 # Elements and terms of products that one block computes in a step, at most: a body with more work
 # is faster as kernels of its own.
 MOST = 1 << 21
-# Bytes that pointers of memory of a block's own are multiples of.
-_ALIGNED = 16
-
-
-@record
-class Place:
-    """The address of an array: bytes past a pointer, and more for each step and each block.
-
-    pointer  one of the routine's arrays, by its number, or one of BEFORE and AFTER (the carries of
-             a step), SCRATCH, SLICES and CONSTANT − k
-    stride   bytes from one step of the loop to the next
-    shift    bytes from one block of the grid to the next
-    """
-
-    pointer: int
-    offset: int = 0
-    stride: int = 0
-    shift: int = 0
-
-    def advanced_by(self, count: int) -> "Place":
-        """The place so many bytes further."""
-        return replace(self, offset=self.offset + count) if count else self
-
-    def aligned(self, item: int) -> int:
-        """What its address is a multiple of; arrays of the routine are of their elements."""
-        known = item if self.pointer >= 0 else _ALIGNED
-        return gcd(known, self.offset, self.stride, self.shift)
 
 
 class BlockRoutine(GridRoutine):
@@ -241,19 +210,19 @@ def block_of(
     memory = plan(schedule)
     roots = dict(zip(schedule.inputs, inputs, strict=True))
     roots |= zip(map(schedule.storage, schedule.outputs), outputs, strict=True)
-    roots |= {i: Place(_ARENA, at) for i, at in memory.offsets.items()}
+    roots |= {i: Place(ARENA, at) for i, at in memory.offsets.items()}
     roots |= {i: Place(CONSTANT - k) for k, i in enumerate(schedule.constants)}
-    uses = [_uses(schedule, s, roots) for s in schedule.steps]
+    uses = [uses_of(schedule, s, roots) for s in schedule.steps]
     if shifts is not None:
         uses = [
             [u.moved(shift) for u, shift in zip(*step, strict=True)]
             for step in zip(uses, shifts, strict=True)
         ]
-    ahead = _find_slices(uses, round_up(scratch), threads)
+    ahead = find_slices(uses, round_up(scratch), threads)
     begin = ahead.at + 2 * ahead.size
-    uses = [[_settle(u, ahead, begin) for u in step] for step in uses]
+    uses = [[settle(u, ahead, begin) for u in step] for step in uses]
     made: list[BlockCall] = []
-    spans = _Spans()
+    spans = Spans()
     for s, used in zip(schedule.steps, uses, strict=True):
         work = _work(schedule, s, used, threads)
         if isinstance(work, str):
@@ -266,91 +235,6 @@ def block_of(
     if total > MOST:
         return f"a step of its body has {total} elements and terms, too many for one block"
     return Block(tuple(made), constants, ahead, begin + memory.size, room, total)
-
-
-@record
-class Use:
-    """An array of a step: its place, the bytes that are used from there on, and how."""
-
-    place: Place
-    dtype: np.dtype
-    low: int
-    high: int
-    writes: bool
-
-    def moved(self, shift: int) -> "Use":
-        return replace(self, place=replace(self.place, shift=shift))
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """The bytes behind the pointer, of the first step and block."""
-        return self.place.offset + self.low, self.place.offset + self.high
-
-    def meets(self, other: "Use") -> bool:
-        """Whether one of them writes what the other one uses."""
-        if self.place.pointer != other.place.pointer or not (self.writes or other.writes):
-            return False
-        (a, b), (c, d) = self.span, other.span
-        return a < d and c < b
-
-
-def _uses(schedule: Schedule, s, roots: dict[int, Place]) -> list[Use]:
-    """What a step reads and writes, in the order of its arrays."""
-    if isinstance(s, KernelStep):
-        numbers, first = (*s.operands, *s.results), len(s.operands)
-        every = (*s.kernel.operands, *s.kernel.results)
-        arrays = [(s.kernel.domain, x.strides) for x in every]
-    elif isinstance(s, GemmStep):
-        numbers, first = (s.a, s.b, s.c), 2
-        arrays = [(sizes, strides) for _, sizes, strides in s.accesses()]
-    else:
-        numbers, first, r = (*s.operands, *s.results), len(s.operands), s.routine
-        arrays = [(a.shape, a.strides) for a in (*r.operands, *r.results, *r.scratch)]
-    made = []
-    for n, (i, (sizes, strides)) in enumerate(zip(numbers, arrays, strict=True)):
-        dtype = schedule.buffers[i].dtype
-        low, high = reach(tuple(sizes), tuple(strides))
-        place = _place(schedule, roots, i)
-        made.append(Use(place, dtype, low * dtype.itemsize, high * dtype.itemsize, n >= first))
-    return made
-
-
-def _find_slices(uses: Sequence[Sequence[Use]], at: int, threads: int) -> Slices:
-    """The arrays of steps that are read by each step in one place, as far as they are small."""
-    found: dict[int, list[Use]] = {}
-    for u in [u for step in uses for u in step]:
-        if u.place.pointer >= 0 and u.place.stride:
-            found.setdefault(u.place.pointer, []).append(u)
-    parts, size, room = [], 0, slices.MOST
-    for pointer, group in found.items():
-        low, high = min(u.span[0] for u in group), max(u.span[1] for u in group)
-        same = {(u.place.stride, u.place.shift, u.dtype) for u in group}
-        if len(same) > 1 or any(u.writes for u in group) or high <= low:
-            continue
-        ((stride, shift, dtype),) = same
-        count = (high - low) // dtype.itemsize
-        part = Slice(pointer, low, stride, shift, size, dtype, count)
-        if part.per_thread(threads) <= room:
-            room -= part.per_thread(threads)
-            size += round_up(high - low)
-            parts.append(part)
-    return Slices(tuple(parts), at, size)
-
-
-def _settle(u: Use, ahead: Slices, begin: int) -> Use:
-    """A use at its final place: scratch memory begins somewhere, and slices are in it."""
-    p = u.place
-    if p.pointer == _ARENA:
-        return replace(u, place=Place(SCRATCH, begin + p.offset))
-    for s in ahead.parts:
-        if s.array == p.pointer:
-            return replace(u, place=Place(SLICES, s.at + p.offset - s.offset))
-    return u
-
-
-def _place(schedule: Schedule, roots: dict[int, Place], i: int) -> Place:
-    b = schedule.buffers[i]
-    return roots[schedule.storage(i)].advanced_by(b.offset * b.dtype.itemsize)
 
 
 def _room(work: Work) -> int:
@@ -378,21 +262,6 @@ def _work(schedule: Schedule, s, uses: Sequence[Use], threads: int) -> Work | st
     if isinstance(s.routine, BlockRoutine):
         return s.routine
     return inline_stages(s.routine, threads)
-
-
-class _Spans:
-    """What calls have used since threads waited for each other."""
-
-    def __init__(self) -> None:
-        self._since: list[Use] = []
-        self._room = False
-
-    def enter(self, uses: Sequence[Use], room: int) -> bool:
-        """Enter a call that also uses shared memory or not; whether threads must wait before."""
-        waits = any(a.meets(b) for a in uses for b in self._since) or (self._room and room > 0)
-        self._since = [*([] if waits else self._since), *uses]
-        self._room = room > 0 or (self._room and not waits)
-        return waits
 
 
 # -- emitting ------------------------------------------------------------------------------------

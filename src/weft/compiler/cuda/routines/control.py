@@ -15,41 +15,24 @@ from ...emit.control import WORD, behind, each, when
 from ...ir.routine import RoutineArray, array
 from ..machine import Machine
 from .blocks import (
-    AFTER,
-    BEFORE,
-    SCRATCH,
-    SLICES,
     Block,
     BlockEmitter,
     BlockRoutine,
-    Place,
     block_of,
     keep_near,
-    move,
     schedule_body,
 )
+from .carries import DoubleBuffer, carry_places, line_up, nbytes
 from .inline import BlockArray, Threads
 from .registry import grid
 from .routine import GridRoutine
 from .rows import RowSplit, split_rows
 from .slices import SliceEmitter
+from .uses import AFTER, BEFORE, SCRATCH, SLICES, Place
 
 _BYTE = np.dtype(np.uint8)
 # Threads of a block, and bytes of shared memory that it may have.
 THREADS, SHARED = 256, 48 << 10
-
-
-def _bytes(a: RoutineArray) -> int:
-    return a.size * a.dtype.itemsize
-
-
-def _line(arrays: Sequence[RoutineArray], parts: int = 1) -> tuple[tuple[int, ...], int]:
-    """Offsets of a part of each array, in a row, each at 64 bytes; and the size of all."""
-    offsets, at = [], 0
-    for a in arrays:
-        offsets.append(at)
-        at += -(-_bytes(a) // parts // 64) * 64
-    return tuple(offsets), at
 
 
 @record
@@ -78,7 +61,7 @@ class ControlStage:
         room = machine.shared(byte, r.room) if r.room else None
         arrays = [BlockArray(p, k) for k, p in enumerate(machine.pointers)]
         if r.near:
-            arrays.append(BlockArray(machine.shared(byte, _bytes(r.scratch[0]))))
+            arrays.append(BlockArray(machine.shared(byte, nbytes(r.scratch[0]))))
         r.emit_inside(Threads(machine, THREADS, room), arrays)
         machine.finish()
 
@@ -111,7 +94,7 @@ class ControlRoutine(BlockRoutine):
     @property
     def near(self) -> bool:
         """Whether its scratch memory is shared memory, if it is launched by itself."""
-        return _bytes(self.scratch[0]) + self.room <= SHARED
+        return nbytes(self.scratch[0]) + self.room <= SHARED
 
     @property
     def draws(self) -> bool:
@@ -122,56 +105,11 @@ class ControlRoutine(BlockRoutine):
         return (ControlStage(self),)
 
 
-class _DoubleBuffer:
-    """The double buffer of a loop's carries: filled from the operands, copied to the results."""
-
-    def __init__(
-        self,
-        threads: Threads,
-        arrays: Sequence[BlockArray],
-        carries: Sequence[RoutineArray],
-        results: int,
-        parts: int = 1,
-    ):
-        self.threads, self.arrays, self.parts = threads, arrays, parts
-        self.carries, self.results = carries, results
-        self.offsets, self.size = _line(carries, parts)
-        self.scratch = arrays[-1]
-
-    def _move(self, first: int, outside: bool, at: LLValue | int) -> None:
-        """Copy carries from, or to, the routine's arrays from a number on."""
-        for k, (a, offset) in enumerate(zip(self.carries, self.offsets, strict=True)):
-            mine = self.scratch.behind(at).behind(offset)
-            theirs, count = self.arrays[first + k], a.size // self.parts
-            if self.parts > 1:
-                block = self.threads.machine.block().cast("zext", "i64")
-                theirs = theirs.behind(block * (count * a.dtype.itemsize))
-            to, source = (theirs, mine) if outside else (mine, theirs)
-            move(self.threads, to, source, a.dtype, count)
-
-    def fill(self) -> None:
-        """Copy the first carries; all threads have done so then."""
-        self._move(0, False, 0)
-        self.threads.machine.barrier()
-
-    def halves(self, count: LLValue) -> dict[int, BlockArray]:
-        """The carries before and after a step, by the number of steps before it."""
-        odd = (count & 1) * self.size
-        return {
-            BEFORE: self.scratch.behind(odd),
-            AFTER: self.scratch.behind(self.size - odd),
-        }
-
-    def empty(self, count: LLValue) -> None:
-        """Copy the carries after so many steps to the results."""
-        self._move(self.results, True, (count & 1) * self.size)
-
-
 @record
 class ScanRoutine(ControlRoutine):
     """A loop of `length` steps; the carries are double-buffered.
 
-    blocks  blocks of the grid, each with as many rows of all carries
+    split   into how many blocks, each with as many rows of all carries
     whole   the loop in one block, as it is inside of another routine, or why there is none; None:
             it is in one block already
     """
@@ -183,7 +121,7 @@ class ScanRoutine(ControlRoutine):
     length: int
     reverse: bool
     block: Block
-    blocks: int = 1
+    split: int = 1
     whole: "ScanRoutine | str | None" = None
 
     @property
@@ -193,6 +131,10 @@ class ScanRoutine(ControlRoutine):
     @property
     def results(self) -> tuple[RoutineArray, ...]:
         return (*self.carries, *self.ys)
+
+    @property
+    def blocks(self) -> int:
+        return self.split
 
     @property
     def inner(self) -> "ScanRoutine | str":
@@ -208,7 +150,7 @@ class ScanRoutine(ControlRoutine):
 
     def emit_inside(self, threads: Threads, arrays: Sequence[BlockArray]) -> None:
         writing = BlockEmitter(threads, arrays, arrays[-1])
-        rooms = _DoubleBuffer(threads, arrays, self.carries, len(self.operands), self.blocks)
+        rooms = DoubleBuffer(threads, arrays, self.carries, len(self.operands), self.split)
         ahead = SliceEmitter(self.block.slices, threads, arrays, self.length, self._index)
         held = writing.hold(self.block)
         if self.length:
@@ -266,7 +208,7 @@ class WhileRoutine(ControlRoutine):
     def emit_inside(self, threads: Threads, arrays: Sequence[BlockArray]) -> None:
         code, machine = threads.code, threads.machine
         writing = BlockEmitter(threads, arrays, arrays[-1])
-        rooms = _DoubleBuffer(threads, arrays, self.carries, len(self.operands))
+        rooms = DoubleBuffer(threads, arrays, self.carries, len(self.operands))
         held = [writing.hold(b) for b in (self.test, self.step)]
         rooms.fill()
         head, inside, out, entry = code.label(), code.label(), code.label(), code.block
@@ -355,10 +297,6 @@ def _make(graph, e, make: Callable[..., GridRoutine | str]) -> GridRoutine | str
     return _MADE[structure]
 
 
-def _room(carries: Sequence[RoutineArray], pointer: int, parts: int = 1) -> list[Place]:
-    return [Place(pointer, at) for at in _line(carries, parts)[0]]
-
-
 @grid("scan")
 def _scan(graph, views, e) -> GridRoutine | str:
     return _make(graph, e, _scan_routine)
@@ -382,15 +320,15 @@ def _scan_in_blocks(loop: Loop, avals: Sequence[Aval], split: RowSplit) -> "Scan
     carries = tuple(given[:n])
 
     def stepped(k: int, a: RoutineArray) -> Place:
-        return Place(k, 0, _bytes(a) // max(loop.length, 1))
+        return Place(k, 0, nbytes(a) // max(loop.length, 1))
 
     inputs = [
-        *_room(carries, BEFORE, parts),
+        *carry_places(carries, BEFORE, parts),
         *(stepped(k, given[k]) for k in range(n, m)),
         *map(Place, range(m, len(given))),
     ]
     ys = [stepped(len(given) + k, made[k]) for k in range(n, len(made))]
-    outputs, room = [*_room(carries, AFTER, parts), *ys], 2 * _line(carries, parts)[1]
+    outputs, room = [*carry_places(carries, AFTER, parts), *ys], 2 * line_up(carries, parts)[1]
     block = block_of(split.schedule, inputs, outputs, room, THREADS, split.shifts)
     if isinstance(block, str):
         return block
@@ -406,9 +344,9 @@ def _while(graph, views, e) -> GridRoutine | str:
 def _while_routine(repeat: Repeat, *avals: Aval) -> GridRoutine | str:
     given, n = [_array(a) for a in avals], repeat.carries
     carries = tuple(given[:n])
-    inputs = [*_room(carries, BEFORE), *map(Place, range(n, len(given)))]
-    flag = 2 * _line(carries)[1]
-    outputs = ([Place(SCRATCH, flag)], _room(carries, AFTER))
+    inputs = [*carry_places(carries, BEFORE), *map(Place, range(n, len(given)))]
+    flag = 2 * line_up(carries)[1]
+    outputs = ([Place(SCRATCH, flag)], carry_places(carries, AFTER))
     blocks = _blocks(repeat.graphs, inputs, outputs, flag + 1)
     if isinstance(blocks, str):
         return blocks

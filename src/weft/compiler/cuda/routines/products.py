@@ -23,6 +23,8 @@ from .inline import BlockArray, Threads
 
 # Rows and columns of a thread's tile at most; terms that are emitted one by one.
 ROWS, COLUMNS, UNROLLED = 8, 4, 16
+# Sums that a thread collects side by side, at most.
+SUMS = 16
 # Registers of a thread for an operand that stays.
 HELD = 32
 _WIDEST = 16
@@ -116,6 +118,8 @@ def _term_lanes(step: GemmStep, dtype: np.dtype, team: int, aligned: int) -> int
     return 1
 
 
+# The cells that the sums of a tile are collected in, by row and column.
+Sums = dict[tuple[int, int], list[LLValue]]
 # By term and column of a thread.
 Held = dict[tuple[int, int], LLValue]
 
@@ -235,34 +239,51 @@ class ProductEmitter:
     def _unit(self, unit: LLValue, held: Held | None) -> None:
         """One tile: its terms, what the team has of them together, and the result."""
         p, code, tile = self.product, self.code, self._tile(unit)
-        kind = register_type(self.dtype)
-        sums = [[code.local(kind) for _ in tile.columns] for _ in tile.rows]
-        for cell in [cell for line in sums for cell in line]:
-            code.store(code.constant(kind, 0), cell, 64)
+        sums = self._open()
         if p.terms <= UNROLLED or held is not None:
             for t in range(p.terms):
-                self._terms(tile, code.constant(WORD, t * p.lanes), sums, held, t)
+                first = code.constant(WORD, t * p.lanes)
+                known = (
+                    {}
+                    if held is None
+                    else {
+                        (lane, j): held[t * p.lanes + lane, j]
+                        for lane in range(p.lanes)
+                        for j in range(p.columns)
+                    }
+                )
+                self._terms(tile, first, sums, known)
         else:
-            each(
-                code,
-                0,
-                p.terms * p.lanes,
-                lambda t: self._terms(tile, t, sums, None, 0),
-                p.lanes,
-            )
-        keys = [(i, j) for i in range(p.rows) for j in range(p.columns)]
-        parts = [Partial("sum", code.load(kind, sums[i][j], 64), self.dtype) for i, j in keys]
-        parts = fold_warp(self.threads.machine, parts, p.team)
+            last = p.terms * p.lanes
+            each(code, 0, last, lambda t: self._terms(tile, t, sums, {}), p.lanes)
+        parts = fold_warp(self.threads.machine, self._close(sums), p.team)
         stores = tile.inside if p.team == 1 else tile.inside & self.member.equals(0)
-        for (i, j), part in zip(keys, parts, strict=True):
+        for (i, j), part in zip(sums, parts, strict=True):
             able = both(stores, both(tile.row_exists[i], tile.column_exists[j]))
             assert able is not None
             when(able, partial(self._store, tile, i, j, part.value))
 
-    def _terms(
-        self, tile: Tile, first: LLValue, sums: list[list[LLValue]], held: Held | None, t: int
-    ) -> None:
-        """Add some neighbouring terms to all sums of a tile."""
+    def _open(self) -> Sums:
+        """Sums of a tile, several of each if there are few: additions take some cycles each."""
+        p, code, kind = self.product, self.code, register_type(self.dtype)
+        count = p.lanes if p.rows * p.columns * p.lanes <= SUMS else 1
+        keys = [(i, j) for i in range(p.rows) for j in range(p.columns)]
+        sums = {key: [code.local(kind) for _ in range(count)] for key in keys}
+        for cell in [cell for cells in sums.values() for cell in cells]:
+            code.store(code.constant(kind, 0), cell, 64)
+        return sums
+
+    def _close(self, sums: Sums) -> list[Partial]:
+        kind, made = register_type(self.dtype), []
+        for cells in sums.values():
+            values = [self.code.load(kind, cell, 64) for cell in cells]
+            while len(values) > 1:
+                values = [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
+            made.append(Partial("sum", values[0], self.dtype))
+        return made
+
+    def _terms(self, tile: Tile, first: LLValue, sums: Sums, held: Held) -> None:
+        """Add some neighbouring terms to all sums of a tile; `held` is by lane and column."""
         p, code, kind = self.product, self.code, register_type(self.dtype)
         terms = [self._term(first + lane) for lane in range(p.lanes)]
         exists = self._exists(terms[0])
@@ -274,13 +295,13 @@ class ProductEmitter:
             left.append([_lane(value, lane) for lane in range(p.lanes)])
         for lane, term in enumerate(terms):
             for j, column in enumerate(tile.columns):
-                if held is None:
-                    right = self._right(tile, term, column)
-                else:
-                    right = held[t * p.lanes + lane, j]
+                right = held.get((lane, j))
+                right = self._right(tile, term, column) if right is None else right
                 for i, line in enumerate(left):
-                    before = code.load(kind, sums[i][j], 64)
-                    code.store(fma(line[lane], right, before), sums[i][j], 64)
+                    cells = sums[i, j]
+                    cell = cells[lane % len(cells)]
+                    before = code.load(kind, cell, 64)
+                    code.store(fma(line[lane], right, before), cell, 64)
 
     def _store(self, tile: Tile, i: int, j: int, value: LLValue) -> None:
         s = self.step

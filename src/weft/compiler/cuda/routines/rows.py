@@ -1,16 +1,16 @@
 """Rows that a loop never mixes: each block of a grid runs the whole loop for some of them.
 
 The carries, and all that the steps compute, must have a row for each index of the first axis of the
-carries, and each step must compute a row of its results from the same row of these. What is only
-read may be read anywhere.
+carries, and each step must compute a row of its results from the same row of these. What depends on
+no carry may be read anywhere.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ....core.record import record
-from ...ir.kernel import reach
-from ...ir.schedule import GemmStep, KernelStep, Schedule
+from ...ir.kernel import Operand, Result, reach
+from ...ir.schedule import GemmStep, KernelStep, Schedule, ScheduleStep
 from .blocks import Shifts
 
 # Blocks at most: as many as run at the same time.
@@ -33,7 +33,7 @@ class _Access:
     strides: tuple[int, ...]
     buffer: int
     offset: int
-    row: int  # elements of a row; 0: it is only read
+    row: int  # elements of a row; 0: every block has, or reads, all of it
 
 
 def split_rows(schedule: Schedule, carries: int) -> RowSplit | None:
@@ -55,12 +55,8 @@ def split_rows(schedule: Schedule, carries: int) -> RowSplit | None:
             return None
         step, accesses, along = made
         steps.append(step)
-        shifts.append(
-            tuple(
-                _shift(schedule, x, d, count // parts, far)
-                for x, d in zip(accesses, along, strict=True)
-            )
-        )
+        pairs = zip(accesses, along, strict=True)
+        shifts.append(tuple(_shift(schedule, x, d, count // parts, far) for x, d in pairs))
     buffers = [
         replace(b, shape=(b.size // parts,), strides=(1,)) if i in own else b
         for i, b in enumerate(schedule.buffers)
@@ -70,9 +66,22 @@ def split_rows(schedule: Schedule, carries: int) -> RowSplit | None:
 
 
 def _own(schedule: Schedule, carries: int) -> set[int]:
-    """The roots that a block has its own rows of: all but what is only read."""
-    written = {schedule.storage(i) for s in schedule.steps for i in s.writes}
-    return {*schedule.inputs[:carries], *map(schedule.storage, schedule.outputs), *written}
+    """The roots that a block has its own rows of: carries, and what is computed from them.
+
+    What needs no carry is computed by every block, all of it.
+    """
+    own = {*schedule.inputs[:carries], *map(schedule.storage, schedule.outputs)}
+    before = -1
+    while len(own) > before:
+        before = len(own)
+        for s in schedule.steps:
+            if _touches(schedule, s, own):
+                own.update(map(schedule.storage, s.writes))
+    return own
+
+
+def _touches(schedule: Schedule, s: ScheduleStep, own: set[int]) -> bool:
+    return any(schedule.storage(i) in own for i in (*s.reads, *s.writes))
 
 
 def _shift(schedule: Schedule, x: _Access, along: int, rows: int, far: set[int]) -> int:
@@ -92,6 +101,8 @@ def _split_step(schedule: Schedule, s, rows: dict[int, int], count: int, parts: 
         axes = list(range(len(sizes) - 1))
     else:
         return None
+    if not any(x.row for x in accesses):
+        return s, accesses, [0] * len(accesses)
     for a in axes:
         if sizes[a] % count == 0 and all(_by_rows(x, sizes, a, count) for x in accesses):
             along = [x.strides[a] * (sizes[a] // count) for x in accesses]
@@ -115,7 +126,7 @@ def _access(schedule: Schedule, rows: dict[int, int], i: int, strides) -> _Acces
 
 
 def _of_kernel(schedule: Schedule, s: KernelStep, rows: dict[int, int]) -> list[_Access]:
-    accesses = (*s.kernel.operands, *s.kernel.results)
+    accesses: tuple[Operand | Result, ...] = (*s.kernel.operands, *s.kernel.results)
     numbers = (*s.operands, *s.results)
     return [_access(schedule, rows, i, x.strides) for i, x in zip(numbers, accesses, strict=True)]
 
