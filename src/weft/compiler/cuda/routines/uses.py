@@ -123,7 +123,7 @@ def settle(u: Use, ahead: Slices, begin: int) -> Use:
     """A use at its final place: scratch memory begins somewhere, and slices are in it."""
     p = u.place
     if p.pointer == ARENA:
-        return replace(u, place=Place(SCRATCH, begin + p.offset))
+        return replace(u, place=replace(p, pointer=SCRATCH, offset=begin + p.offset))
     for s in ahead.parts:
         if s.array == p.pointer:
             return replace(u, place=Place(SLICES, s.at + p.offset - s.offset))
