@@ -201,11 +201,13 @@ def block_of(
     scratch: int,
     threads: int,
     shifts: Shifts | None = None,
+    blocks: int = 1,
 ) -> Block | str:
     """The block of a body's schedule; otherwise the reason why there is none.
 
     inputs, outputs  their places
     scratch          bytes of the scratch memory that are used otherwise
+    shifts, blocks   where a grid of blocks has some rows each
     """
     memory = plan(schedule)
     roots = dict(zip(schedule.inputs, inputs, strict=True))
@@ -215,7 +217,7 @@ def block_of(
     uses = [uses_of(schedule, s, roots) for s in schedule.steps]
     if shifts is not None:
         uses = [
-            [u.moved(shift) for u, shift in zip(*step, strict=True)]
+            [u.moved(shift, blocks) for u, shift in zip(*step, strict=True)]
             for step in zip(uses, shifts, strict=True)
         ]
     ahead = find_slices(uses, round_up(scratch), threads)

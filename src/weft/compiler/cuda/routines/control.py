@@ -329,7 +329,7 @@ def _scan_in_blocks(loop: Loop, avals: Sequence[Aval], split: RowSplit) -> "Scan
     ]
     ys = [stepped(len(given) + k, made[k]) for k in range(n, len(made))]
     outputs, room = [*carry_places(carries, AFTER, parts), *ys], 2 * line_up(carries, parts)[1]
-    block = block_of(split.schedule, inputs, outputs, room, THREADS, split.shifts)
+    block = block_of(split.schedule, inputs, outputs, room, THREADS, split.shifts, parts)
     if isinstance(block, str):
         return block
     rest = (tuple(given[n:]), tuple(made[n:]), loop.length, loop.reverse, block)

@@ -55,8 +55,13 @@ class Use:
     high: int
     writes: bool
 
-    def moved(self, shift: int) -> "Use":
-        return replace(self, place=replace(self.place, shift=shift))
+    def moved(self, shift: int, blocks: int) -> "Use":
+        """The use of an array that moves from block to block; of their own memory, by all."""
+        made = replace(self, place=replace(self.place, shift=shift))
+        if self.place.pointer >= 0:
+            return made
+        last = shift * (blocks - 1)
+        return replace(made, low=self.low + min(last, 0), high=self.high + max(last, 0))
 
     @property
     def span(self) -> tuple[int, int]:
