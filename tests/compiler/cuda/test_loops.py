@@ -93,6 +93,14 @@ def test_a_recurrent_cell_and_its_gradient_are_two_kernels(dtype):
         assert sum(c.waits for c in routine.block.calls) == 1
 
 
+def test_blocks_have_scratch_memory_of_their_own(monkeypatch):
+    monkeypatch.setattr(control, "SHARED", 0)
+    _, steps = compiled_steps(cell_gradient, *cell_arrays())
+    for routine in routines_of(steps):
+        (scratch,) = routine.scratch
+        assert scratch.size == BATCH * routine.size and routine.size >= routine.block.scratch
+
+
 def test_a_cell_of_one_row_is_in_one_block():
     args = cell_arrays(batch=1)
     made, steps = compiled_steps(cell_gradient, *args)

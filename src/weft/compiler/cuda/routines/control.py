@@ -13,6 +13,7 @@ from ....graph.structured import Branch, Loop, Repeat
 from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, behind, each, when
 from ...ir.routine import RoutineArray, array
+from ...memory import round_up
 from ..machine import Machine
 from .blocks import (
     Block,
@@ -61,7 +62,9 @@ class ControlStage:
         room = machine.shared(byte, r.room) if r.room else None
         arrays = [BlockArray(p, k) for k, p in enumerate(machine.pointers)]
         if r.near:
-            arrays.append(BlockArray(machine.shared(byte, nbytes(r.scratch[0]))))
+            arrays.append(BlockArray(machine.shared(byte, r.size)))
+        elif r.blocks > 1:
+            arrays[-1] = arrays[-1].behind(machine.block().cast("zext", "i64") * r.size)
         r.emit_inside(Threads(machine, THREADS, room), arrays)
         machine.finish()
 
@@ -80,8 +83,13 @@ class ControlRoutine(BlockRoutine):
         return tuple([x for x in vars(self).values() if isinstance(x, Block)])
 
     @property
+    def size(self) -> int:
+        """Bytes of scratch memory of each block."""
+        return round_up(max(1, *[b.scratch for b in self.parts]))
+
+    @property
     def scratch(self) -> tuple[RoutineArray, ...]:
-        return (array(_BYTE, (max(1, *[b.scratch for b in self.parts]),)),)
+        return (array(_BYTE, (self.size * (1 if self.near else self.blocks),)),)
 
     @property
     def room(self) -> int:
@@ -94,7 +102,7 @@ class ControlRoutine(BlockRoutine):
     @property
     def near(self) -> bool:
         """Whether its scratch memory is shared memory, if it is launched by itself."""
-        return nbytes(self.scratch[0]) + self.room <= SHARED
+        return self.size + self.room <= SHARED
 
     @property
     def draws(self) -> bool:
