@@ -7,12 +7,20 @@ import optree
 import pytest
 
 import weft as wf
-from weft.compiler.cuda.routines import control
+from weft.compiler.cuda.kernels import GridKernel
+from weft.compiler.cuda.machine import PtxMachine
+from weft.compiler.cuda.ptx import FEATURES, ptx_of
+from weft.compiler.cuda.routines import control, rows
+from weft.compiler.cuda.routines.carries import DoubleBuffer
 from weft.compiler.cuda.routines.control import ControlRoutine
+from weft.compiler.cuda.routines.slices import SliceEmitter
+from weft.compiler.cuda.routines.uses import AFTER, BEFORE, Spans
+from weft.compiler.emit.code import LLModule
 from weft.compiler.ir.schedule import NativeStep
 from weft.compiler.pipeline import using
 
-from .loops import GRIDS
+from .assembler import assemble, needs_ptxas
+from .loops import GRIDS, emulated
 from .random_loops import LoopProgram, differentiated
 
 COUNT = 2_000 if os.environ.get("WEFT_SOAK") else 60
@@ -45,3 +53,63 @@ def test_a_random_loop_is_eagers(seed, monkeypatch):
     if seed % 2:  # scratch memory is an array, whose ends are checked
         monkeypatch.setattr(control, "SHARED", 0)
     assert check(seed)
+
+
+# -- planted mistakes ------------------------------------------------------------------------------
+
+
+def swap_carries(monkeypatch):
+    halves = DoubleBuffer.halves
+
+    def swapped(self, count):
+        made = halves(self, count)
+        return {BEFORE: made[AFTER], AFTER: made[BEFORE]}
+
+    monkeypatch.setattr(DoubleBuffer, "halves", swapped)
+
+
+def load_later_slices(monkeypatch):
+    load = SliceEmitter.load
+    monkeypatch.setattr(SliceEmitter, "load", lambda self, count: load(self, count + 1))
+
+
+def never_wait(monkeypatch):
+    monkeypatch.setattr(Spans, "enter", lambda self, uses, room: False)
+
+
+def split_all_rows(monkeypatch):
+    monkeypatch.setattr(rows, "_by_rows", lambda x, sizes, axis, count: True)
+
+
+@pytest.mark.parametrize("plant", [swap_carries, load_later_slices, never_wait, split_all_rows])
+def test_a_planted_mistake_shows(plant, monkeypatch, tmp_path):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    emulated.cache_clear()
+    plant(monkeypatch)
+    try:
+        with pytest.raises(AssertionError):
+            for seed in range(100):
+                check(seed)
+    finally:
+        emulated.cache_clear()
+
+
+# -- PTX -------------------------------------------------------------------------------------------
+
+
+def build_stage(stage, name: str, sm: int) -> GridKernel:
+    module = LLModule(f'"nvvm.reqntid"="{stage.block}"', FEATURES)
+    stage.emit(PtxMachine(module, name, len(stage.arrays)))
+    return GridKernel(name, ptx_of(module, sm), stage.grid, stage.block, 0)
+
+
+@needs_ptxas
+@pytest.mark.parametrize("sm", [90, 80])
+def test_random_loops_are_assembled_and_spill_nothing(sm, tmp_path):
+    built = []
+    for seed in range(COUNT // 5 if sm == 90 else COUNT // 15):
+        for k, routine in enumerate(check(seed)):
+            built += [build_stage(s, f"loop_{seed}_{k}", sm) for s in routine.stages]
+    figures = assemble(built, tmp_path, sm)
+    assert len(figures) == len(built) > 0
+    assert not [name for name, found in figures.items() if found.spilled]
