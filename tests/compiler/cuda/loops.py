@@ -8,11 +8,9 @@ from weft.compiler.cache import schedules
 from weft.compiler.cuda import computes, routines
 from weft.compiler.cuda.routines import control  # noqa: F401  (registers its makers)
 from weft.compiler.cuda.routines.registry import MAKERS, readable, routine_of
-from weft.compiler.cuda.routines.routine import GridRoutine, Stage
-from weft.compiler.emit.code import LLModule
-from weft.compiler.emit.elementary import PREFIX, address_of
+from weft.compiler.cuda.routines.routine import GridRoutine
+from weft.compiler.cuda.stage import Stage
 from weft.compiler.ir.schedule import NativeStep
-from weft.compiler.native import machine as native
 from weft.compiler.passes.bodies import bodies
 from weft.compiler.passes.copies import copies
 from weft.compiler.passes.fission import fission
@@ -20,27 +18,12 @@ from weft.compiler.target import optimise
 
 from ..interpreter import PASSES as PLAIN
 from ..interpreter import ROUTINES, Interpreted, Interpreter, Memory
-from .emulator import _BLOCKS, _PROBE, DRIVER, Emulated, HostMachine, _compile
-
-
-class EmulatedStage(Emulated):
-    """A stage of a routine on the processor."""
-
-    def __init__(self, stage: Stage, faults: frozenset[int] = frozenset()):
-        self.kernel = self.plan = stage
-        module = LLModule("presplitcoroutine", ("freestanding",))
-        machine = HostMachine(module, len(stage.arrays), faults)
-        stage.emit(machine)
-        self.barriers, self.room = machine.barriers, machine.room
-        symbols = {s: address_of(s.removeprefix(PREFIX)) for s in module.symbols if PREFIX in s}
-        self._loaded = native.load(_compile(str(module) + DRIVER), ["probe", "blocks"], symbols)
-        self._probe = _PROBE(self._loaded.addresses["probe"])
-        self._blocks = _BLOCKS(self._loaded.addresses["blocks"])
+from .emulator import Emulated
 
 
 @lru_cache(maxsize=256)
-def emulated(stage: Stage) -> EmulatedStage:
-    return EmulatedStage(stage)
+def emulated(stage: Stage) -> Emulated:
+    return Emulated(stage)
 
 
 class GridMemory(Memory):
@@ -69,7 +52,7 @@ class GridMemory(Memory):
 
 
 class OnGrids(Interpreted):
-    memory = GridMemory
+    memory_type = GridMemory
 
 
 OWN = {

@@ -17,7 +17,7 @@ from weft.compiler.emit.code import lanes_of
 from weft.compiler.ir.schedule import GemmStep
 from weft.core import dtypes
 
-from .loops import EmulatedStage
+from .emulator import Emulated
 from .programs import Case
 from .test_random_grids import copied, random_case
 
@@ -110,7 +110,7 @@ def multiply(case: ProductCase, threads: int, down: bool) -> np.ndarray:
     aligned = 16 if arrays[0].ctypes.data % 16 == 0 else arrays[0].itemsize
     dtype = np.dtype(case.dtype)
     product = plan_product(case.step, dtype, threads, aligned, case.stays)
-    EmulatedStage(Alone(product, 3, threads)).run(*arrays, down=down)
+    Emulated(Alone(product, 3, threads)).run(*arrays, down=down)
     return arrays[2]
 
 
@@ -133,7 +133,7 @@ def test_a_sum_that_is_left_out_shows(monkeypatch):
 # -- kernels ---------------------------------------------------------------------------------------
 
 
-def compute(case: Case, emulated: EmulatedStage, down: bool) -> list[np.ndarray]:
+def compute(case: Case, emulated: Emulated, down: bool) -> list[np.ndarray]:
     operands, outs = ([copied(a) for a in x] for x in (case.operands, case.outs))
     for r, o in case.shared.items():
         outs[r] = operands[o][(*(slice(n) for n in outs[r].shape), ...)]
@@ -145,7 +145,7 @@ def check_kernel(case: Case, threads: int) -> None:
     outs = [copied(a) for a in case.outs]
     native(case.kernel)([*case.operands, *outs])
     inline = inline_kernel(case.kernel, threads, case.aligned)
-    emulated = EmulatedStage(Alone(inline, len(case.operands) + len(case.outs), threads))
+    emulated = Emulated(Alone(inline, len(case.operands) + len(case.outs), threads))
     up, down = (compute(case, emulated, way) for way in (False, True))
     for result, want, a, b in zip(case.kernel.results, outs, up, down, strict=True):
         np.testing.assert_array_equal(a, b, err_msg="the order of threads shows")

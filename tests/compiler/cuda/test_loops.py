@@ -10,7 +10,8 @@ from weft.compiler.ir.schedule import LibraryStep, NativeStep
 from weft.compiler.pipeline import using
 
 from ..test_loops import PROGRAMS, alike, t
-from .loops import GRIDS, EmulatedStage
+from .emulator import Emulated
+from .loops import GRIDS
 
 # Programs of which some loop has no form on a grid, and why.
 REASONS = {
@@ -116,7 +117,7 @@ def stage_results(routine: ControlRoutine, down: bool, faults=frozenset()):
     for a in arrays[: len(routine.operands)]:
         a[...] = rng.standard_normal(a.shape) / 4
     (stage,) = routine.stages
-    emulated = EmulatedStage(stage, faults)
+    emulated = Emulated(stage, faults=faults)
     emulated.run(*[arrays[i] for i in stage.arrays], down=down)
     first = len(routine.operands)
     return emulated.barriers, arrays[first : first + len(routine.results)]

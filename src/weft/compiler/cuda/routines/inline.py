@@ -13,8 +13,9 @@ from ..kernels import GridPlan, emit_grid, plan_grid
 from ..machine import WARP, Machine, PtxMachine
 from ..pieces import PiecePlan
 from ..ptx import FEATURES
+from ..stage import Stage
 from ..steps import fold_of
-from .routine import GridRoutine, Stage
+from .routine import GridRoutine
 
 # Bytes that what is shared lies apart at least.
 _APART = 16
