@@ -125,9 +125,15 @@ class LoopProgram:
             x, y = pick(), pick()
             return wf.tanh(x - y.sum(0)) if number % 2 else wf.tanh((x @ y.T) @ x)
         if kind == 9 and self.mixes:
-            x, y = pick(), pick()
-            return wf.cond(y.sum() > 0.0371, lambda: wf.tanh(x * 2), lambda: x @ matrices[0])
+            return self._branch_or_loop(pick(), pick(), number, matrices)
         return wf.exp(-(pick() ** 2))
+
+    def _branch_or_loop(self, x, y, number: int, matrices):
+        if number % 3 == 0:
+            return wf.cond(y.sum() > 0.0371, lambda: wf.tanh(x * 2), lambda: x @ matrices[0])
+        if number % 3 == 1 or self.gradient:
+            return wf.scan(lambda c, _: (wf.tanh(c @ matrices[1] + y), None), x, length=3)[0]
+        return wf.while_loop(lambda c: (c * c).sum() < 2.0371, lambda c: c * 1.5 + 0.1, wf.tanh(x))
 
 
 def differentiated(program: LoopProgram):

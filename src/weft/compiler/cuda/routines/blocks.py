@@ -40,7 +40,7 @@ from .uses import ARENA, CONSTANT, SCRATCH, Place, Spans, Use, find_slices, sett
 
 # Elements and terms of products that one block computes in a step, at most: a body with more work
 # is faster as kernels of its own.
-MOST = 1 << 21
+MOST = 1 << 20
 
 
 class BlockRoutine(GridRoutine):
@@ -54,7 +54,7 @@ class BlockRoutine(GridRoutine):
     @property
     @abstractmethod
     def work(self) -> int:
-        """Elements and terms that one block computes in one step."""
+        """Elements and terms that one block computes, all steps together."""
 
     @property
     def inner(self) -> "BlockRoutine | str":

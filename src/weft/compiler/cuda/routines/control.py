@@ -32,6 +32,8 @@ from .slices import SliceEmitter
 from .uses import AFTER, BEFORE, SCRATCH, SLICES, Place
 
 _BYTE = np.dtype(np.uint8)
+# The assumed number of steps of a `while` loop inside of another one.
+_SUPPOSED = 16
 # Threads of a block, and bytes of shared memory that it may have.
 THREADS, SHARED = 256, 48 << 10
 
@@ -145,6 +147,10 @@ class ScanRoutine(ControlRoutine):
         return self.split
 
     @property
+    def work(self) -> int:
+        return self.length * self.block.work
+
+    @property
     def inner(self) -> "ScanRoutine | str":
         return self if self.whole is None else self.whole
 
@@ -200,6 +206,10 @@ class WhileRoutine(ControlRoutine):
     @property
     def results(self) -> tuple[RoutineArray, ...]:
         return (*self.carries, array(np.dtype(np.bool_), ()))
+
+    @property
+    def work(self) -> int:
+        return (self.most or _SUPPOSED) * (self.test.work + self.step.work)
 
     @property
     def endless(self) -> bool:

@@ -26,7 +26,7 @@ ROWS, COLUMNS, UNROLLED = 8, 4, 16
 # Sums that a thread collects side by side, at most.
 SUMS = 16
 # Registers of a thread for an operand that stays.
-HELD = 32
+HELD = 64
 _WIDEST = 16
 
 
