@@ -56,14 +56,20 @@ def fold_neighbours(arrays: GridArrays, partials: Sequence[Partial], team: int) 
     return [p.value for p in partials]
 
 
+def exchange_number(machine: Machine, value: LLValue, distance: int) -> LLValue:
+    """The number of the thread of this warp whose number differs in the bit `distance`."""
+    words = [machine.exchange(w, distance) for w in _words(value)]
+    return _number(words, value.type)
+
+
 def fold_warp(machine: Machine, partials: Sequence[Partial], width: int) -> list[Partial]:
     """Fold across `width` neighbours of a warp, by halves."""
     made = list(partials)
     distance = width // 2
     while distance:
         for k, p in enumerate(made):
-            words = [machine.exchange(w, distance) for w in _words(p.value)]
-            made[k] = Partial(p.kind, p.combined(_number(words, p.value.type)), p.dtype)
+            other = exchange_number(machine, p.value, distance)
+            made[k] = Partial(p.kind, p.combined(other), p.dtype)
         distance //= 2
     return made
 
