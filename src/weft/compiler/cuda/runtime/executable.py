@@ -27,6 +27,7 @@ from ...target import Ending
 from ..gpu import Gpu, GridFunctions, GridWork, Launch, Replay
 from ..guards import NUMBER, STATUS, GuardStage
 from ..products import multiply
+from .bodies import Bodies, is_structured
 from .cells import Cells
 from .frame import Frame
 
@@ -46,7 +47,7 @@ class CudaExecutable(Calling):
         verify(schedule)
         verify_plan(schedule, placed)
         super().__init__(schedule, gpu.arrays)
-        self.plan, self.gpu = placed, gpu
+        self.plan, self.gpu, self._bodies = placed, gpu, Bodies(gpu.arrays)
         self._guards = [s for s in schedule.steps if isinstance(s, GuardStep)]
         self._status = gpu.arrays.zeros((STATUS,), np.dtype(np.int64))
         self._told = gpu.pinned((STATUS,), np.dtype(np.int64)) if self._guards else None
@@ -137,8 +138,11 @@ class CudaExecutable(Calling):
         """A kernel of the library: its results are taken over, or copied to where they belong."""
         frame, buffers = self._frame, self.schedule.buffers
         operands = [i.value if isinstance(i, Literal) else frame.tensor(i) for i in step.inputs]
-        results = map(self.arrays.whole, library_results(step, operands, self.arrays.kind))
-        for i, made in zip(step.outputs, results, strict=True):
+        if is_structured(step.static):
+            results = self._bodies.results(step.static[0], operands)
+        else:
+            results = library_results(step, operands, self.arrays.kind)
+        for i, made in zip(step.outputs, map(self.arrays.whole, results), strict=True):
             b = buffers[i]
             if b.role == "scratch" and b.base is None and i not in self.plan.offsets:
                 frame.place(i, made.contiguous())
