@@ -280,7 +280,7 @@ class CudaExecutable(Calling):
         self._place(held)
         try:
             replay = self.gpu.capture(self._go)
-        except RuntimeError as e:
+        except Exception as e:  # it has run without a graph at the call before
             raise _uncaptured(self.schedule.steps[max(self._failed, 0)], e) from e
         finally:
             self._unplace()
