@@ -23,7 +23,7 @@ from ...ir.schedule import (
 from ...ir.verify import MalformedSchedule, verify
 from ...memory import MemoryPlan, lifetimes, verify_plan
 from ...native.shielded import shielded
-from ...target import Ending
+from ...target import Ending, Measure
 from ..gpu import Gpu, GridFunctions, GridWork, Launch, Replay
 from ..guards import NUMBER, STATUS, GuardStage
 from ..products import multiply
@@ -71,6 +71,7 @@ class CudaExecutable(Calling):
         self._moving: set[int] = set()  # positions whose addresses have changed
         self._recaptured = 0
         self._stream: Any = None
+        self._measures: Sequence[Measure] | None = None
         self._cells: Cells | None = None
         self._fresh = self.fresh
         self._no_room = [None] * len(self._fresh)
@@ -167,13 +168,17 @@ class CudaExecutable(Calling):
         try:
             for done, action in enumerate(self._actions):
                 action()
-                for storage in self._last.get(done, ()):
-                    self._frame.drop(storage)
+                self._drop_after(done)
             if self._told is not None:
                 self._told.copy_(self._status, non_blocking=True)
         except BaseException:
             self._failed = done
             raise
+
+    def _drop_after(self, step: int) -> None:
+        """Free what PyTorch allocated and no later step uses."""
+        for storage in self._last.get(step, ()):
+            self._frame.drop(storage)
 
     def _go_within(self) -> None:
         """The same in a thread that no signal interrupts: all inputs are written, or none."""
@@ -357,6 +362,16 @@ class CudaExecutable(Calling):
         if n < 0 or not self.is_bound(i):
             return None
         return n, next(k for k, s in enumerate(steps) if i in map(storage, s.writes))
+
+    def measures(self) -> Sequence[Measure] | None:
+        """What each step takes, on memory of its own that is full of zeros; measured once."""
+        if self._measures is None:
+            with self.gpu.current():
+                self._place([self.arrays.zeros(*self._like(i)) for i in range(len(self._checked))])
+                self._measures = self.gpu.measure(self.schedule, self._actions, self._drop_after)
+                self._unplace()
+                self._status.zero_()
+        return self._measures
 
     def release(self) -> None:
         self._graph, self._seen = None, None
