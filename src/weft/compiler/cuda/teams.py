@@ -12,7 +12,7 @@ from ...core.record import record
 from ..emit.code import LLValue, Type
 from ..emit.folds import combine
 from .arrays import GridArrays
-from .machine import WARP, WORD
+from .machine import WARP, WORD, Machine
 
 
 @record
@@ -55,14 +55,20 @@ def fold_neighbours(arrays: GridArrays, partials: Sequence[Partial], team: int) 
     return [p.value for p in partials]
 
 
+def exchange_number(machine: Machine, value: LLValue, distance: int) -> LLValue:
+    """The number of the thread of this warp whose number differs in the bit `distance`."""
+    words = [machine.exchange(w, distance) for w in _words(value)]
+    return _number(words, value.type)
+
+
 def _exchange(arrays: GridArrays, partials: Sequence[Partial], width: int) -> list[Partial]:
     """Fold across `width` neighbours of a warp, by halves."""
     made = list(partials)
     distance = width // 2
     while distance:
         for k, p in enumerate(made):
-            words = [arrays.machine.exchange(w, distance) for w in _words(p.value)]
-            made[k] = Partial(p.kind, p.combined(_number(words, p.value.type)), p.dtype)
+            other = exchange_number(arrays.machine, p.value, distance)
+            made[k] = Partial(p.kind, p.combined(other), p.dtype)
         distance //= 2
     return made
 
