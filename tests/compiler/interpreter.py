@@ -238,6 +238,7 @@ class Interpreted(Calling):
     """A schedule that is interpreted at each call."""
 
     from_disk = False
+    memory_type = Memory
 
     def __init__(self, schedule: Schedule, placed: MemoryPlan):
         verify(schedule)
@@ -248,7 +249,7 @@ class Interpreted(Calling):
     def run(self, arrays, room=None, ending=None):
         """The outputs; `ending` gets them instead, where something is changed."""
         values = self._bind(list(arrays), [None] * len(self.fresh) if room is None else room)
-        memory = Memory(
+        memory = self.memory_type(
             self.schedule, self.plan, dict(zip(self.signature.buffers, values, strict=True))
         )
         done = 0

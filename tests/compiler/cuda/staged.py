@@ -1,6 +1,6 @@
 """Routines of a GPU in the emulator, stage by stage."""
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -11,30 +11,35 @@ from .emulator import EmulatedGrid
 _EMULATED: dict[tuple, EmulatedGrid] = {}
 
 
-def emulate_stage(stage: Stage, aligned: int, faults: frozenset[int]) -> EmulatedGrid:
-    """A stage that runs on the processor; equal ones are compiled once."""
+def emulate_stage(
+    stage: Stage, aligned: int, faults: frozenset[int] = frozenset(), shared: bool = True
+) -> EmulatedGrid:
+    """A stage that runs on the processor; if `shared`, equal ones are compiled once."""
     key = stage, aligned, faults
-    if key not in _EMULATED:
-        _EMULATED[key] = EmulatedGrid(
-            stage,
-            lambda machine: stage.emit(machine, aligned),
-            *(len(stage.arrays), stage.grid, stage.block, faults),
-        )
-    return _EMULATED[key]
+    if shared and key in _EMULATED:
+        return _EMULATED[key]
+    made = EmulatedGrid(
+        stage,
+        lambda machine: stage.emit(machine, aligned),
+        *(len(stage.arrays), stage.grid, stage.block, faults),
+    )
+    return _EMULATED.setdefault(key, made) if shared else made
 
 
-@dataclass
 class EmulatedRoutine:
     """A routine; `faults`: by stages, barriers at which nobody waits."""
 
-    routine: GridRoutine
-    aligned: int = 16
-    faults: dict[int, frozenset[int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        routine: GridRoutine,
+        aligned: int = 16,
+        faults: Mapping[int, Collection[int]] | None = None,
+        shared: bool = True,
+    ):
+        self.routine, self.aligned, faults = routine, aligned, faults or {}
         self.stages = [
-            emulate_stage(stage, self.aligned, self.faults.get(n, frozenset()))
-            for n, stage in enumerate(self.routine.stages)
+            emulate_stage(stage, aligned, frozenset(faults.get(n, ())), shared)
+            for n, stage in enumerate(routine.stages)
         ]
 
     def run(self, *operands: np.ndarray, down: bool = False) -> list[np.ndarray]:

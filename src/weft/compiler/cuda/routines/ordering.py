@@ -172,6 +172,7 @@ class CountStage(DigitStage):
     def emit(self, machine: Machine, aligned: int) -> None:
         t = Thread(machine, WORD, aligned)
         counters, total = self.count_digits(t)
+        machine.barrier()
         g = machine.thread()
 
         def put() -> None:
@@ -195,6 +196,7 @@ class OrderStage(DigitStage):
         t = Thread(machine, WORD, aligned)
         counters, _ = self.count_digits(t)
         shifts = self._shifts(t, counters) if self.grid > 1 else None
+        machine.barrier()
         thread = machine.thread()
 
         def move(e: LLValue, key: LLValue, digit: LLValue) -> None:
@@ -208,7 +210,10 @@ class OrderStage(DigitStage):
         machine.finish()
 
     def _shifts(self, t: Thread, counters: Counters) -> Counters:
-        """For each digit, by how much this block's elements start later than in the block."""
+        """For each digit, by how much this block's elements start later than in the block.
+
+        They are there after the next barrier.
+        """
         blocks, thread = self.grid, t.machine.thread()
         size = -(-_DIGITS * blocks // BLOCK) * BLOCK
         before = Counters(t, size)
@@ -218,6 +223,7 @@ class OrderStage(DigitStage):
             amount = t.load(2, inside.choose(at, at.same(0)), WORD)
             before.put(at, inside.choose(amount, amount.same(0)))
         before.scan()
+        t.machine.barrier()
         shifts = Counters(t, BLOCK)
 
         def put() -> None:
@@ -225,7 +231,6 @@ class OrderStage(DigitStage):
             shifts.put(thread, start - counters.get(thread * BLOCK))
 
         t.when(thread < _DIGITS, put)
-        t.machine.barrier()
         return shifts
 
 

@@ -111,7 +111,10 @@ class Counters:
         return old
 
     def scan(self) -> LLValue:
-        """Replace each word by the sum of those before it, for all threads; return their sum."""
+        """Replace each word by the sum of those before it; return the sum of all.
+
+        Another thread's words are there after the next barrier.
+        """
         t = self.t
         t.machine.barrier()
         first = t.machine.thread() * self.each
@@ -120,7 +123,6 @@ class Counters:
         for n, word in enumerate(own):
             self.put(first + n, before)
             before = before + word
-        t.machine.barrier()
         return total
 
 
