@@ -1,5 +1,6 @@
 """Routines of a GPU in the emulator, stage by stage."""
 
+import os
 from collections.abc import Collection, Mapping
 
 import numpy as np
@@ -8,6 +9,7 @@ from weft.compiler.cuda.routines.routine import GridRoutine, Stage
 
 from .emulator import EmulatedGrid
 
+_TIMES = 20 if os.environ.get("WEFT_SOAK") else 1
 _EMULATED: dict[tuple, EmulatedGrid] = {}
 
 
@@ -59,6 +61,11 @@ class EmulatedRoutine:
         for a, b in zip(up, down, strict=True):
             assert a.tobytes() == b.tobytes(), "the order of threads shows"
         return up
+
+
+def seeds(count: int) -> range:
+    """Seeds of so many random cases, and of more in long runs."""
+    return range(_TIMES * count)
 
 
 def place(dtype: np.dtype, shape: tuple[int, ...], aligned: int) -> np.ndarray:

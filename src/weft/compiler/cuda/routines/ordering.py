@@ -5,6 +5,7 @@ every run.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -137,8 +138,7 @@ class DigitStage(Stage):
             near = [(e < count).choose(e, e.same(count - 1)) for e in elements]
             keys = [t.load(0, e, WORD) for e in near]
             for e, key in zip(elements, keys, strict=True):
-                digit = key & (_DIGITS - 1)
-                t.when(e < count, lambda e=e, key=key, digit=digit: body(e, key, digit))
+                t.when(e < count, partial(body, e, key, key & (_DIGITS - 1)))
             return []
 
         t.loop(t.number(0), t.number(each), _TOGETHER, [], some)

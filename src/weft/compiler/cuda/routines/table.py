@@ -13,4 +13,4 @@ from .registry import ROWS, readable, routine_of
 
 __all__ = ["ROWS", "readable", "routine_of"]
 
-schedules.ROUTINES.update((__package__, variates.__name__))
+schedules.ROUTINES.update((__name__.rpartition(".")[0], variates.__name__))
