@@ -155,6 +155,7 @@ ROUTINES: list[GridRoutine] = [
     *(GridRunning(k, F, 64, n, r) for k in SUMS for n, r in ((40, 1), (4096, 1), (9, 8))),
     *(GridRunning(k, d, 64, 4096, 1) for k in ("cummax", "cummin") for d in (F, dtypes.int8)),
     *(GridRunning("cumsum", d, 64, 4096, 1) for d in (dtypes.float64, dtypes.int16)),
+    *(GridRunning(k, F, 1, 1 << 20, 1) for k in ("cumsum", "cummax", "logcumsumexp")),
 ]
 
 

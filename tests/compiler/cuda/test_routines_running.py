@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from weft.compiler.cuda.routines import running, scans
-from weft.compiler.cuda.routines.running import GridRunning, LineStage, ScanStage
+from weft.compiler.cuda.routines.lines import PartStage, ScanStage
+from weft.compiler.cuda.routines.running import GridRunning, LineStage
 from weft.core import dtypes
 
 from .emulator import AccessOutside
@@ -13,7 +14,7 @@ from .staged import EmulatedRoutine, seeds
 KINDS = ("cumsum", "cumprod", "linear_recurrence", "logcumsumexp", "cummax", "cummin")
 WHOLE = (dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.int64, dtypes.uint64)
 # About a warp, a block and several turns of it, whole groups of elements or not.
-LENGTHS = (1, 2, 5, 63, 64, 65, 100, 128, 130, 1000, 1024, 1027, 2048, 2500)
+LENGTHS = (1, 2, 5, 63, 64, 65, 100, 128, 130, 1000, 1024, 1027, 2048, 2500, 5000, 20_000)
 
 
 def dtype_of(rng: np.random.Generator, kind: str) -> np.dtype:
@@ -67,21 +68,23 @@ def check(kind: str, given: list[np.ndarray], got: list[np.ndarray], scanned: bo
     elif kind == "cumsum" and not (scanned and eps):
         np.testing.assert_array_equal(y, np.cumsum(x, 1, x.dtype))
     elif kind == "cumsum":
-        # A thread adds 4 numbers, and 5 + 8 times those of others; a rounding for each turn.
-        terms = 20 + x.shape[1] // 1024
+        # A thread adds 4 numbers, and 5 + 8 times those of others, of its part and of parts;
+        # and there is a rounding for each turn.
+        terms = 40 + x.shape[1] // 1024
         bound = terms * eps * np.cumsum(np.abs(x), 1, np.float64)
         want = np.cumsum(x, 1, np.longdouble)
         assert (np.abs(y - want) <= bound).all()
     else:
         want = np.logaddexp.accumulate(x.astype(np.longdouble), 1)
-        steps = 20 + x.shape[1] // 1024 if scanned else x.shape[1]
+        steps = 40 + x.shape[1] // 1024 if scanned else x.shape[1]
         bound = 3 * steps * eps * np.maximum(np.maximum.accumulate(np.abs(want), 1), 1)
         assert (np.abs(y - want) <= bound).all()
 
 
 @pytest.mark.parametrize("seed", seeds(72))
-def test_against_numpy(seed):
+def test_against_numpy(seed, monkeypatch):
     rng = np.random.default_rng(seed)
+    monkeypatch.setattr(running, "_PART", int(rng.choice((1024, 4096))))
     kind = KINDS[seed % len(KINDS)]
     dtype, n = dtype_of(rng, kind), int(rng.choice(LENGTHS))
     lead, row = int(rng.choice((1, 2, 3))), int(rng.choice((1, 1, 1, 2, 33)))
@@ -90,7 +93,7 @@ def test_against_numpy(seed):
     if kind == "linear_recurrence":
         given[0] = np.sin(given[0])
     run = EmulatedRoutine(routine, int(rng.choice([a for a in (8, 16) if a >= dtype.itemsize])))
-    check(kind, given, run.both(*given), isinstance(routine.stages[0], ScanStage))
+    check(kind, given, run.both(*given), isinstance(routine.stages[-1], ScanStage))
 
 
 def test_what_overflows_in_parts_is_computed_from_the_beginning():
@@ -127,28 +130,29 @@ def is_right(run: EmulatedRoutine, x: np.ndarray) -> bool:
         return False
 
 
-@pytest.fixture
-def sums():
-    x = np.random.default_rng(0).integers(-9, 9, (2, 2500, 1)).astype(np.int32)
-    return GridRunning("cumsum", dtypes.int32, 2, 2500, 1), x
+def sums(n: int) -> tuple[GridRunning, np.ndarray]:
+    x = np.random.default_rng(0).integers(-9, 9, (2, n, 1)).astype(np.int32)
+    return GridRunning("cumsum", dtypes.int32, 2, n, 1), x
 
 
-def test_each_barrier_missing_shows(sums):
-    routine, x = sums
+@pytest.mark.parametrize(("n", "barriers"), [(2500, [2]), (9000, [2, 3])])
+def test_each_barrier_missing_shows(n, barriers):
+    routine, x = sums(n)
     whole = EmulatedRoutine(routine)
-    assert is_right(whole, x) and whole.stages[0].barriers == 2
-    for k in range(2):
-        assert not is_right(EmulatedRoutine(routine, faults={0: {k}}), x), k
+    assert is_right(whole, x) and [stage.barriers for stage in whole.stages] == barriers
+    for stage, count in enumerate(barriers):
+        for k in range(count):
+            assert not is_right(EmulatedRoutine(routine, faults={stage: {k}}), x), (stage, k)
 
 
-def test_a_wrong_order_shows(sums, monkeypatch):
-    routine, x = sums
+def test_a_wrong_order_shows(monkeypatch):
+    routine, x = sums(2500)
     exchange = scans.exchange_number
     monkeypatch.setattr(scans, "exchange_number", lambda m, v, d: exchange(m, v, d ^ 3 or 1))
     assert not is_right(EmulatedRoutine(routine, shared=False), x)
 
 
-def test_a_line_too_long_shows(sums, monkeypatch):
-    routine, x = sums
-    monkeypatch.setattr(running.ScanStage, "_lanes", 16)
+def test_a_line_too_long_shows(monkeypatch):
+    routine, x = sums(2500)
+    monkeypatch.setattr(PartStage, "lanes", 16)
     assert not is_right(EmulatedRoutine(routine, shared=False), x)
