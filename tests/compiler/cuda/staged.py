@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
+from weft.compiler.cuda.routines import threads
 from weft.compiler.cuda.routines.routine import GridRoutine, Stage
 
 from .emulator import EmulatedGrid
@@ -17,7 +18,7 @@ def emulate_stage(
     stage: Stage, aligned: int, faults: frozenset[int] = frozenset(), shared: bool = True
 ) -> EmulatedGrid:
     """A stage that runs on the processor; if `shared`, equal ones are compiled once."""
-    key = stage, aligned, faults
+    key = stage, aligned, faults, threads.FAR
     if shared and key in _EMULATED:
         return _EMULATED[key]
     made = EmulatedGrid(

@@ -175,6 +175,15 @@ def test_an_index_that_is_followed_outside_shows(monkeypatch):
         EmulatedRoutine(routine, shared=False).both(x, i)
 
 
+def test_a_wrong_alignment_shows():
+    x, i = np.zeros((1, 7, 4), np.float32), np.array([3, 6])
+    run = EmulatedRoutine(GridTake(x.dtype, i.dtype, 1, 7, 2, 4))
+    run.both(x, i)
+    run.aligned = 8
+    with pytest.raises(AccessOutside, match="array 0"):
+        run.both(x, i)
+
+
 def skewed(count: int) -> tuple[GridSegmentSum, np.ndarray, np.ndarray]:
     """A sum of numbers of many sizes, whose order shows."""
     rng = np.random.default_rng(0)
@@ -195,7 +204,7 @@ def test_an_order_that_is_not_stable_shows(monkeypatch):
     routine, x, i = skewed(900)
     assert is_right(EmulatedRoutine(routine), x, i)
     place = Thread.place
-    monkeypatch.setattr(Thread, "place", lambda self, *block: place(self, *block) ^ 1)
+    monkeypatch.setattr(Thread, "place", lambda self: place(self) ^ 1)
     assert not is_right(EmulatedRoutine(routine, shared=False), x, i)
 
 

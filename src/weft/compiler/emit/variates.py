@@ -37,6 +37,11 @@ class Variates(ABC):
     def of(self, words: list[LLValue]) -> LLValue:
         """Variates of the words of some blocks, a block in each lane, in registers."""
 
+    def describe(self, streams: int, size: int) -> list[str]:
+        """What a routine that draws them does, for reports."""
+        name = type(self).__name__
+        return [f"{name}(dtype={self.dtype.name}, streams={streams}, size={size})"]
+
 
 def _join_words(low: LLValue, high: LLValue, bits: int) -> LLValue:
     """The top bits of 64-bit numbers given by their words."""

@@ -28,6 +28,9 @@ class Draw(NativeRoutine):
     def draws(self) -> bool:
         return True
 
+    def describe(self) -> list[str]:
+        return self.variates.describe(self.streams, self.size)
+
     @property
     def operands(self) -> tuple[RoutineArray, ...]:
         return (array(np.dtype(np.uint64), (self.streams, 3)),)

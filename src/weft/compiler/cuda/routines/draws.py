@@ -6,6 +6,7 @@ import numpy as np
 
 from ....core.record import record
 from ...emit.code import LLValue
+from ...emit.control import when
 from ...emit.convert import to_memory
 from ...emit.philox import stream_words
 from ...emit.variates import ROWS, Variates, variates_of
@@ -28,6 +29,9 @@ class GridDraw(GridRoutine):
     @property
     def draws(self) -> bool:
         return True
+
+    def describe(self) -> list[str]:
+        return self.variates.describe(self.streams, self.size)
 
     @property
     def operands(self) -> tuple[RoutineArray, ...]:
@@ -74,8 +78,8 @@ class DrawStage(PlaceStage):
             self._store(t, first, made, some)
             return
         whole = group < self.groups - 1
-        t.when(whole, lambda: self._store(t, first, made, some))
-        t.when(whole ^ True, lambda: self._store(t, first, made, rest))
+        when(whole, lambda: self._store(t, first, made, some))
+        when(whole ^ True, lambda: self._store(t, first, made, rest))
 
     def _store(self, t: Thread, first: LLValue, made: LLValue, count: int) -> None:
         """Store the first numbers of those made, all at once if it is all of them."""

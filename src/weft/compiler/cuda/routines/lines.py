@@ -4,6 +4,7 @@ from math import gcd
 
 from ....core.record import record
 from ...emit.code import LLValue, lanes_of
+from ...emit.control import when
 from ..arrays import WIDEST
 from ..machine import WARP, Machine
 from .routine import Stage
@@ -104,7 +105,7 @@ class PartStage(Stage):
                     align = self._align(t, group.type.width // 8)
                     t.store(1 + n, first + at + k, group, align)
 
-            t.when(at + k < self.n, put)
+            when(at + k < self.n, put)
 
 
 @record
@@ -119,7 +120,7 @@ class TotalStage(PartStage):
             for n, part in enumerate(total):
                 t.store(1 + n, line * self.parts + p, part)
 
-        t.when(machine.thread().equals(0), put)
+        when(machine.thread().equals(0), put)
         machine.finish()
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from ....core import dtypes
 from ....core.record import record
 from ...emit.code import LLValue
+from ...emit.control import when
 from ...ir.routine import RoutineArray, array
 from ..machine import WORD, Machine
 from .places import PlaceStage
@@ -104,8 +105,8 @@ class StartStage(PlaceStage):
 
         def enter() -> None:
             index = t.index_at(0, keys.index, at, sizes.n)
-            t.store(1, at, place_along(t, at, index, sizes).cast("trunc", "i32"))
-            t.store(2, at, at.cast("trunc", "i32"))
+            t.store(1, at, t.word(place_along(t, at, index, sizes)))
+            t.store(2, at, t.word(at))
 
         def clear() -> None:
             t.put(3, at, t.code.constant(bytes_of(8), 0))
@@ -138,7 +139,7 @@ class DigitStage(Stage):
             near = [(e < count).choose(e, e.same(count - 1)) for e in elements]
             keys = [t.load(0, e, WORD) for e in near]
             for e, key in zip(elements, keys, strict=True):
-                t.when(e < count, partial(body, e, key, key & (_DIGITS - 1)))
+                when(e < count, partial(body, e, key, key & (_DIGITS - 1)))
             return []
 
         t.loop(t.number(0), t.number(each), _TOGETHER, [], some)
@@ -181,7 +182,7 @@ class CountStage(DigitStage):
             amount = last.choose(total, following) - counters.get(g * BLOCK)
             t.store(1, g * self.grid + machine.block(), amount)
 
-        t.when(g < _DIGITS, put)
+        when(g < _DIGITS, put)
         machine.finish()
 
 
@@ -230,7 +231,7 @@ class OrderStage(DigitStage):
             start = before.get(thread * blocks + t.machine.block())
             shifts.put(thread, start - counters.get(thread * BLOCK))
 
-        t.when(thread < _DIGITS, put)
+        when(thread < _DIGITS, put)
         return shifts
 
 
@@ -255,5 +256,5 @@ class EndsStage(PlaceStage):
         begins = first | t.load(0, first.choose(at, at - 1), WORD).compare("ne", key)
         ends = last | t.load(0, last.choose(at, at + 1), WORD).compare("ne", key)
         place = _turn(key, _BITS * self.passes)
-        t.when(begins, lambda: t.store(1, place * 2, at))
-        t.when(ends, lambda: t.store(1, place * 2 + 1, at + 1))
+        when(begins, lambda: t.store(1, place * 2, t.word(at)))
+        when(ends, lambda: t.store(1, place * 2 + 1, t.word(at) + 1))

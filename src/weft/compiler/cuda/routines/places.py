@@ -4,6 +4,7 @@ from abc import abstractmethod
 
 from ....core.record import record
 from ...emit.code import LLValue
+from ...emit.control import when
 from ..arrays import WIDEST
 from ..machine import Machine
 from .routine import Stage
@@ -59,7 +60,7 @@ class ZerosStage(PlaceStage):
 
     def emit_place(self, t: Thread, at: LLValue) -> None:
         whole = self.nbytes // WIDEST
-        t.when(at < whole, lambda: t.put(0, at, t.code.constant(bytes_of(WIDEST), 0)))
+        when(at < whole, lambda: t.put(0, at, t.code.constant(bytes_of(WIDEST), 0)))
         if self.nbytes % WIDEST:
             byte = at + whole * (WIDEST - 1)
-            t.when(at >= whole, lambda: t.store(0, byte, t.code.constant(bytes_of(1), 0)))
+            when(at >= whole, lambda: t.store(0, byte, t.code.constant(bytes_of(1), 0)))

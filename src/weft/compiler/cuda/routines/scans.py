@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from ....core.record import record
 from ...emit.code import LLValue
+from ...emit.control import when
 from ..machine import WARP, WORD
 from ..teams import exchange_number
 from .threads import BLOCK, Thread, size_of
@@ -49,7 +50,7 @@ def scan_block(t: Thread, scan: Scan, mine: State, block: int, again: bool) -> t
         kinds = [part.type for part in total]
         return tuple([t.code.load(k, cell(n, at), size_of(k)) for n, k in enumerate(kinds)])
 
-    t.when((number & (WARP - 1)).equals(0), put)
+    when((number & (WARP - 1)).equals(0), put)
     machine.barrier()
     ahead = all_of_it = scan.identity
     for w in range(warps):

@@ -8,6 +8,7 @@ import numpy as np
 from ....core import dtypes
 from ....core.record import record
 from ...emit.code import LLValue, Type, lanes_of
+from ...emit.control import when
 from ..arrays import WIDEST
 from ..machine import WORD, Machine
 
@@ -76,9 +77,13 @@ class Thread:
         """The number of a thread or block as a place."""
         return value.cast("zext", self.index.element)
 
-    def place(self, block: int = BLOCK) -> LLValue:
-        """The number of this thread in the grid."""
-        first = self.wide(self.machine.block()) * block
+    def word(self, at: LLValue) -> LLValue:
+        """A place as a word, of stages whose places are words."""
+        return at.cast("trunc", "i32")
+
+    def place(self) -> LLValue:
+        """The number of this thread in a grid of whole blocks."""
+        first = self.wide(self.machine.block()) * BLOCK
         return first + self.wide(self.machine.thread())
 
     def split(self, at: LLValue, size: int) -> tuple[LLValue, LLValue]:
@@ -89,21 +94,12 @@ class Thread:
 
     # -- flow ---------------------------------------------------------------------------------
 
-    def when(self, condition: LLValue, body: Callable[[], None]) -> None:
-        """Emit code that runs if a condition holds."""
-        inside, after = self.code.label(), self.code.label()
-        self.code.go_if(condition, inside, after)
-        self.code.start(inside)
-        body()
-        self.code.go(after)
-        self.code.start(after)
-
     def below(self, at: LLValue, count: int, whole: bool, body: Callable[[], None]) -> None:
         """Emit code that runs at the places below `count`; if `whole`, there are no others."""
         if whole:
             body()
         else:
-            self.when(at < count, body)
+            when(at < count, body)
 
     def loop(
         self,

@@ -7,6 +7,7 @@ import numpy as np
 from ....core import dtypes
 from ....core.record import record
 from ...emit.code import LLValue
+from ...emit.control import when
 from ...ir.routine import RoutineArray, array
 from ..arrays import WIDEST
 from ..machine import WORD
@@ -42,7 +43,7 @@ class MarkStage(IndexStage):
     """
 
     def emit_place(self, t: Thread, at: LLValue) -> None:
-        t.raise_to(1, t.index_at(0, self.index, at, self.n), at + 1)
+        t.raise_to(1, t.index_at(0, self.index, at, self.n), t.word(at) + 1)
 
 
 def _why_not_marked(n: int, indices: int) -> str:
@@ -113,8 +114,8 @@ class PutStage(PlaceStage):
             source = t.number(0) if self.one else k * self.parts + column
             t.put(3, at, t.fetch(1, source, self.part))
 
-        t.when(last > 0, write)
-        t.when(last.equals(0), lambda: t.put(3, at, t.fetch(0, at, self.part)))
+        when(last > 0, write)
+        when(last.equals(0), lambda: t.put(3, at, t.fetch(0, at, self.part)))
 
 
 @grid("checked_index_put")
@@ -170,7 +171,7 @@ class LastStage(IndexStage):
 
     def emit_place(self, t: Thread, at: LLValue) -> None:
         last = t.load(1, t.index_at(0, self.index, at, self.n), WORD)
-        t.store(2, at, last.equals(at + 1).cast("zext", "i8"))
+        t.store(2, at, last.equals(t.word(at) + 1).cast("zext", "i8"))
 
 
 @grid("checked_last_writes")
