@@ -5,7 +5,7 @@ must be C-contiguous; others are copied, and the copies are counted. Arrays are 
 another library (`raw/arrays.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..graph.guard import index_message
 from .ir.schedule import GuardStep, LibraryStep, Schedule
 from .raw.arrays import RawArrays
 from .raw.numpy_arrays import NUMPY
+from .target import Measure
 
 
 @record
@@ -112,6 +113,10 @@ class Calling:
 
     def release(self) -> None:
         """Free the memory that is kept for the next call."""
+
+    def measures(self) -> Sequence[Measure] | None:
+        """What each step takes; None: steps are not timed."""
+        return None
 
     # -- arguments that cannot be bound unchanged ------------------------------------------------
 

@@ -13,7 +13,7 @@ from ..errors import StagingError
 from .calling import note_copy, signature_of
 from .ir.schedule import LibraryStep, Schedule
 from .raw.arrays import RawArrays
-from .target import Ending, Executable
+from .target import Ending, Executable, Measure
 
 
 def on_arrays(
@@ -59,6 +59,10 @@ class _Around:
     def facts(self) -> Iterator[tuple[str, str]]:
         """How it runs, by titles."""
         yield from self._executable.facts()
+
+    def measures(self) -> Sequence[Measure] | None:
+        """What each step takes; None: steps are not timed."""
+        return self._executable.measures()
 
 
 class HostOutputs(_Around):

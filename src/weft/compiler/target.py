@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..core.record import record
 from ..graph.graph import Equation, Graph
 from .ir.kernel import Kernel
 from .ir.routine import Routine
@@ -25,6 +26,20 @@ class Ending(Protocol):
 
     def stop(self, task: int) -> None:
         """Clean up after an exception ended the call after this task."""
+
+
+@record
+class Measure:
+    """What a step took.
+
+    seconds  of the device
+    nbytes   that it reads and writes, at least
+    share    of the speed that its memory and its arithmetic allow, at most 1; None if unknown
+    """
+
+    seconds: float
+    nbytes: int
+    share: float | None
 
 
 class Executable(Protocol):
@@ -64,6 +79,10 @@ class Executable(Protocol):
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """How it runs, as titles and texts for `explain()`."""
+        ...
+
+    def measures(self) -> Sequence[Measure] | None:
+        """What each step takes, for `explain()`; None if steps are not timed."""
         ...
 
 

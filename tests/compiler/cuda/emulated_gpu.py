@@ -14,6 +14,7 @@ from weft.compiler.cuda.gpu import GridFunctions, GridWork
 from weft.compiler.cuda.target import Cuda
 from weft.compiler.ir.kernel import Kernel, reach
 from weft.compiler.raw.arrays import arrays_on
+from weft.compiler.target import Measure
 
 from .emulator import Emulated
 
@@ -97,6 +98,12 @@ class EmulatedGpu:
 
     def pinned(self, shape, dtype):
         return torch.zeros(shape, dtype=self.arrays.raw_dtype(dtype))
+
+    def measure(self, schedule, actions, after):
+        for k, action in enumerate(actions):
+            action()
+            after(k)
+        return [Measure(1e-6 * k, k, k / len(actions)) for k in range(len(actions))]
 
     def stream(self):
         return 0

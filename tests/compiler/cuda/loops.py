@@ -1,15 +1,15 @@
 """A target whose loops and branches are grid routines in the emulator; NumPy does the rest."""
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from weft.compiler.cache import schedules
 from weft.compiler.cuda import computes, routines
-from weft.compiler.cuda.routines import control  # noqa: F401  (registers its makers)
-from weft.compiler.cuda.routines.registry import MAKERS, readable, routine_of
-from weft.compiler.cuda.routines.routine import GridRoutine
-from weft.compiler.cuda.stage import Stage
+from weft.compiler.cuda.machine import Machine
+from weft.compiler.cuda.routines.routine import GridRoutine, Stage
+from weft.compiler.cuda.routines.table import ROWS, readable, routine_of
 from weft.compiler.ir.schedule import NativeStep
 from weft.compiler.passes.bodies import bodies
 from weft.compiler.passes.copies import copies
@@ -21,9 +21,32 @@ from ..interpreter import ROUTINES, Interpreted, Interpreter, Memory
 from .emulator import Emulated
 
 
+@dataclass(frozen=True)
+class Launch:
+    """A stage whose arrays are aligned to their elements only."""
+
+    stage: Stage
+
+    @property
+    def grid(self) -> int:
+        return self.stage.grid
+
+    @property
+    def block(self) -> int:
+        return self.stage.block
+
+    @property
+    def arrays(self) -> tuple[int, ...]:
+        return self.stage.arrays
+
+    def emit(self, machine: Machine) -> None:
+        self.stage.emit(machine, 1)
+
+
 @lru_cache(maxsize=256)
-def emulated(stage: Stage) -> Emulated:
-    return Emulated(stage)
+def emulated(stage: Stage, faults: frozenset[int] = frozenset()) -> Emulated:
+    """A stage in the emulator; `faults` are barriers at which nobody waits."""
+    return Emulated(Launch(stage), faults=faults)
 
 
 class GridMemory(Memory):
@@ -57,7 +80,7 @@ class OnGrids(Interpreted):
 
 OWN = {
     "bodies": lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES)),
-    "copies": lambda graph: copies(graph, (*ROUTINES, *MAKERS), readable),
+    "copies": lambda graph: copies(graph, (*ROUTINES, *ROWS), readable),
 }
 PASSES = []
 for name, function in PLAIN:

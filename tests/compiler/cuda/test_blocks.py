@@ -13,34 +13,36 @@ from weft.compiler.cuda.machine import Machine
 from weft.compiler.cuda.routines import products
 from weft.compiler.cuda.routines.inline import BlockArray, InlineKernel, Threads, inline_kernel
 from weft.compiler.cuda.routines.products import BlockProduct, ProductEmitter, plan_product
+from weft.compiler.cuda.routines.routine import Stage
 from weft.compiler.emit.code import lanes_of
 from weft.compiler.ir.schedule import GemmStep
 from weft.core import dtypes
+from weft.core.record import record
 
 from .emulator import Emulated
+from .loops import emulated
 from .programs import Case
 from .test_random_grids import copied, random_case
 
 COUNT = 3_000 if os.environ.get("WEFT_SOAK") else 60
 
 
-@dataclass(frozen=True)
-class Alone:
+@record
+class Alone(Stage):
     """A product or a kernel as the only call of a block."""
 
     work: BlockProduct | InlineKernel
-    count: int
-    block: int
+    threads: int
 
     @property
     def grid(self) -> int:
         return 1
 
     @property
-    def arrays(self) -> tuple[int, ...]:
-        return tuple(range(self.count))
+    def block(self) -> int:
+        return self.threads
 
-    def emit(self, machine: Machine) -> None:
+    def emit(self, machine: Machine, aligned: int) -> None:
         arrays = [BlockArray(p, k) for k, p in enumerate(machine.pointers)]
         if isinstance(self.work, BlockProduct):
             emitter = ProductEmitter(self.work, Threads(machine, self.block, None), arrays)
@@ -110,7 +112,7 @@ def multiply(case: ProductCase, threads: int, down: bool) -> np.ndarray:
     aligned = 16 if arrays[0].ctypes.data % 16 == 0 else arrays[0].itemsize
     dtype = np.dtype(case.dtype)
     product = plan_product(case.step, dtype, threads, aligned, case.stays)
-    Emulated(Alone(product, 3, threads)).run(*arrays, down=down)
+    emulated(Alone((0, 1, 2), product, threads)).run(*arrays, down=down)
     return arrays[2]
 
 
@@ -133,11 +135,11 @@ def test_a_sum_that_is_left_out_shows(monkeypatch):
 # -- kernels ---------------------------------------------------------------------------------------
 
 
-def compute(case: Case, emulated: Emulated, down: bool) -> list[np.ndarray]:
+def compute(case: Case, stage: Emulated, down: bool) -> list[np.ndarray]:
     operands, outs = ([copied(a) for a in x] for x in (case.operands, case.outs))
     for r, o in case.shared.items():
         outs[r] = operands[o][(*(slice(n) for n in outs[r].shape), ...)]
-    emulated.run(*operands, *outs, down=down)
+    stage.run(*operands, *outs, down=down)
     return outs
 
 
@@ -145,8 +147,9 @@ def check_kernel(case: Case, threads: int) -> None:
     outs = [copied(a) for a in case.outs]
     native(case.kernel)([*case.operands, *outs])
     inline = inline_kernel(case.kernel, threads, case.aligned)
-    emulated = Emulated(Alone(inline, len(case.operands) + len(case.outs), threads))
-    up, down = (compute(case, emulated, way) for way in (False, True))
+    arrays = tuple(range(len(case.operands) + len(case.outs)))
+    stage = emulated(Alone(arrays, inline, threads))
+    up, down = (compute(case, stage, way) for way in (False, True))
     for result, want, a, b in zip(case.kernel.results, outs, up, down, strict=True):
         np.testing.assert_array_equal(a, b, err_msg="the order of threads shows")
         exact = case.kernel.dtypes[result.value] in dtypes.SIGNED

@@ -10,16 +10,13 @@ from weft.compiler.ir.schedule import LibraryStep, NativeStep
 from weft.compiler.pipeline import using
 
 from ..test_loops import PROGRAMS, alike, t
-from .emulator import Emulated
-from .loops import GRIDS
+from .loops import GRIDS, emulated
 
 # Programs of which some loop has no form on a grid, and why.
 REASONS = {
     "loops in loops": "a GPU has no sin",
     "gradient of loops in loops": "a GPU has no sin",
     "loop in cond": "a GPU has no sin",
-    "indices": "checked_take",
-    "gradient of indices": "checked_take",
     "a sort": "prepared_sort",
     "a decomposition": "solve",
     "complex numbers": "kernels do not hold complex128",
@@ -117,10 +114,10 @@ def stage_results(routine: ControlRoutine, down: bool, faults=frozenset()):
     for a in arrays[: len(routine.operands)]:
         a[...] = rng.standard_normal(a.shape) / 4
     (stage,) = routine.stages
-    emulated = Emulated(stage, faults=faults)
-    emulated.run(*[arrays[i] for i in stage.arrays], down=down)
+    emulator = emulated(stage, faults)
+    emulator.run(*[arrays[i] for i in stage.arrays], down=down)
     first = len(routine.operands)
-    return emulated.barriers, arrays[first : first + len(routine.results)]
+    return emulator.barriers, arrays[first : first + len(routine.results)]
 
 
 def test_a_missing_barrier_shows():

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..cache import schedules
+from ..emit import variates
 from ..ir.kernel import Kernel
 from ..ir.routine import Routine
 from ..ir.schedule import GemmStep, Schedule, ScheduleStep
@@ -50,5 +51,5 @@ class Cpu(Computes):
         return NativeExecutable(schedule, plan)
 
 
-schedules.ROUTINES.add(routines.__name__)
+schedules.ROUTINES.update((routines.__name__, variates.__name__))
 CPU = Cpu()

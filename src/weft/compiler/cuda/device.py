@@ -1,6 +1,6 @@
 """NVIDIA's GPUs through PyTorch: its context, its streams, its allocator, its graphs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property, lru_cache
@@ -12,11 +12,14 @@ import torch
 
 from ..cache import keys
 from ..cache.disk import cache
+from ..ir.schedule import Schedule
 from ..raw.arrays import RawArrays, arrays_on
+from ..target import Measure
 from . import driver
 from .gpu import GridFunctions, GridWork, Launch
 from .kernels import GridKernel
 from .ptx import FEATURES
+from .runtime.measure import measure_steps
 
 # The address of PyTorch's current stream on a GPU, by its number.
 raw_stream: Callable[[int], int] = torch._C._cuda_getCurrentRawStream
@@ -138,6 +141,14 @@ class NvidiaGpu:
         torch.cuda.current_stream(self.where).wait_stream(
             torch.cuda.ExternalStream(before, self.where)
         )
+
+    def measure(
+        self,
+        schedule: Schedule,
+        actions: Sequence[Callable[[], None]],
+        after: Callable[[int], None],
+    ) -> list[Measure]:
+        return measure_steps(schedule, actions, after)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()

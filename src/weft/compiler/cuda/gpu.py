@@ -1,6 +1,6 @@
 """`Gpu`: what executables need of a GPU. Tests have another one, which emulates grids."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -8,7 +8,9 @@ import numpy as np
 
 from ...core.record import record
 from ..ir.kernel import Kernel
+from ..ir.schedule import Schedule
 from ..raw.arrays import RawArrays
+from ..target import Measure
 from .kernels import GridKernel, build_kernel
 from .stage import Stage, build_stage
 
@@ -110,6 +112,15 @@ class Gpu(Protocol):
 
     def follow(self, before: Any) -> None:
         """Let the current stream wait for another one."""
+        ...
+
+    def measure(
+        self,
+        schedule: Schedule,
+        actions: Sequence[Callable[[], None]],
+        after: Callable[[int], None],
+    ) -> Sequence[Measure] | None:
+        """What each step takes; `after` is called with the number of each that was done."""
         ...
 
     def capture(self, work: Callable[[], None]) -> Replay:

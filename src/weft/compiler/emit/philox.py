@@ -46,12 +46,15 @@ def from_zero(code: Code, lanes: int = LANES) -> LLValue:
     return LLValue(code, lanes_of("i64", lanes), f"<{numbers}>")
 
 
-def stream_words(key: LLValue, position: LLValue, nonce: LLValue) -> list[LLValue]:
+def stream_words(
+    key: LLValue, position: LLValue, nonce: LLValue, lanes: int = LANES
+) -> list[LLValue]:
     """The words of a stream's blocks from a position on, a block in each lane."""
-    code = key.code
-    place = splat(position, LANES) + from_zero(code)
-    counter = [*halves(place), *(splat(w, LANES) for w in halves(nonce))]
-    k0, k1 = (splat(w, LANES) for w in halves(key))
+    place = position
+    if lanes > 1:
+        place = splat(position, lanes) + from_zero(key.code, lanes)
+    counter = [*halves(place), *(splat(w, lanes) for w in halves(nonce))]
+    k0, k1 = (splat(w, lanes) for w in halves(key))
     return philox((k0, k1), counter)
 
 
@@ -66,6 +69,10 @@ def interleave(columns: list[LLValue]) -> LLValue:
 
 def _interleave_pair(a: LLValue, b: LLValue) -> LLValue:
     kind, code = a.type, a.code
+    if kind.lanes == 1:
+        pair = lanes_of(kind.element, 2)
+        one = code.emit(pair, f"insertelement {pair} poison, {kind} {a}, i32 0")
+        return code.emit(pair, f"insertelement {pair} {one}, {kind} {b}, i32 1")
     picks = ", ".join(f"i32 {i}, i32 {i + kind.lanes}" for i in range(kind.lanes))
     mask = f"<{2 * kind.lanes} x i32> <{picks}>"
     text = f"shufflevector {kind.text} {a.name}, {kind.text} {b.name}, {mask}"

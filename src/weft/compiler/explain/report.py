@@ -24,7 +24,7 @@ from ..ir.schedule import (
     ScheduleStep,
     TiledStep,
 )
-from ..target import Executable
+from ..target import Executable, Measure
 
 MOST = 40  # steps that are listed without verbose=True
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "strong_product": "·"}
@@ -212,15 +212,23 @@ def kind_of(step: ScheduleStep) -> str:
 def _list_steps(run: Executable, verbose: bool) -> Iterator[str]:
     steps = run.schedule.steps
     shown = steps if verbose else steps[:MOST]
-    table = [
-        (str(k), kind_of(s), sizes_of(s), _lines_of(s), what_of(s)) for k, s in enumerate(shown)
-    ]
-    wide = [max([len(row[c]) for row in table], default=0) for c in range(4)]
+    measures = run.measures()
+    table = []
+    for k, s in enumerate(shown):
+        took = _took(measures[k]) if measures is not None else ()
+        table.append((str(k), kind_of(s), sizes_of(s), *took, _lines_of(s), what_of(s)))
+    wide = [max([len(row[c]) for row in table]) for c in range(len(table[0]) - 1)] if table else []
     for row in table:
         cells = [f"{cell:{w}}" for cell, w in zip(row, wide, strict=False)]
-        yield f"  {cells[0]}  {cells[1]}  {cells[2]}  {cells[3]}  {row[4]}".rstrip()
+        yield f"  {'  '.join(cells)}  {row[-1]}".rstrip()
     if len(steps) > len(shown):
         yield f"  and {len(steps) - len(shown)} steps more: explain(verbose=True)"
+
+
+def _took(measure: Measure) -> tuple[str, str, str]:
+    """The time of a step, its bytes, and its share of the speed that the machine allows."""
+    share = "" if measure.share is None else f"{100 * measure.share:.0f} %"
+    return f"{1e6 * measure.seconds:.1f} µs", _bytes(measure.nbytes), share
 
 
 def sizes_of(step: ScheduleStep) -> str:

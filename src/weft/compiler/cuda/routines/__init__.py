@@ -1,1 +1,1 @@
-"""Routines on a GPU: work that no kernel describes, as stages of grids."""
+"""Routines of a GPU: stages of a grid for rows that are not kernels."""

@@ -263,7 +263,7 @@ def _work(schedule: Schedule, s, uses: Sequence[Use], threads: int) -> Work | st
     assert isinstance(s, NativeStep) and isinstance(s.routine, GridRoutine)
     if isinstance(s.routine, BlockRoutine):
         return s.routine
-    return inline_stages(s.routine, threads)
+    return inline_stages(s.routine, threads, gcd(*aligned))
 
 
 # -- emitting ------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from .blocks import (
 from .carries import DoubleBuffer, carry_places, line_up, nbytes
 from .inline import BlockArray, Threads
 from .registry import grid
-from .routine import GridRoutine
+from .routine import GridRoutine, Stage
 from .rows import RowSplit, split_rows
 from .slices import SliceEmitter
 from .uses import AFTER, BEFORE, SCRATCH, SLICES, Place
@@ -39,7 +39,7 @@ THREADS, SHARED = 256, 48 << 10
 
 
 @record
-class ControlStage:
+class ControlStage(Stage):
     """The launch of a loop or branch."""
 
     routine: "ControlRoutine"
@@ -52,13 +52,7 @@ class ControlStage:
     def block(self) -> int:
         return THREADS
 
-    @property
-    def arrays(self) -> tuple[int, ...]:
-        r = self.routine
-        count = len(r.operands) + len(r.results)
-        return tuple(range(count if r.near else count + len(r.scratch)))
-
-    def emit(self, machine: Machine) -> None:
+    def emit(self, machine: Machine, aligned: int) -> None:
         r = self.routine
         byte = lanes_of("i8")
         room = machine.shared(byte, r.room) if r.room else None
@@ -112,7 +106,9 @@ class ControlRoutine(BlockRoutine):
 
     @property
     def stages(self) -> tuple[ControlStage, ...]:
-        return (ControlStage(self),)
+        count = len(self.operands) + len(self.results)
+        far = 0 if self.near else len(self.scratch)
+        return (ControlStage(tuple(range(count + far)), self),)
 
 
 @record

@@ -197,6 +197,7 @@ class InlineStages:
     """
 
     routine: GridRoutine
+    aligned: int
     room: int
 
     @property
@@ -224,9 +225,9 @@ class InlineStages:
                 block = number * beside + threads.number().divide(stage.block, False)
             inner = InnerMachine(threads, arrays, block.cast("trunc", "i32"), stage.block)
             if stage.grid % beside:
-                when(block < stage.grid, lambda: stage.emit(inner))
+                when(block < stage.grid, lambda: stage.emit(inner, self.aligned))
             else:
-                stage.emit(inner)
+                stage.emit(inner, self.aligned)
             assert inner.used <= self.room
             if inner.used:  # the next turn uses the same memory
                 inner.barrier()
@@ -234,18 +235,18 @@ class InlineStages:
         each(threads.code, 0, -(-stage.grid // beside), turn)
 
 
-def inline_stages(routine: GridRoutine, threads: int) -> InlineStages | str:
+def inline_stages(routine: GridRoutine, threads: int, aligned: int) -> InlineStages | str:
     """A routine as the threads of one block do it; otherwise the reason why they cannot."""
     room = 0
     for stage in routine.stages:
         measured = _Measure(len(stage.arrays))
-        stage.emit(measured)
+        stage.emit(measured, aligned)
         alone = stage.block == threads
         if not alone and (threads % stage.block or measured.waits or measured.used):
             name = type(routine).__name__
             return f"{name} in its body has blocks of {stage.block} threads, not of {threads}"
         room = max(room, measured.used)
-    return InlineStages(routine, room)
+    return InlineStages(routine, aligned, room)
 
 
 def _power_below(n: int) -> int:

@@ -1,6 +1,6 @@
-"""The registry of routines: makers by the names of their rows."""
+"""The registry of a GPU's routines: makers by the names of their rows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from ....graph.graph import Equation, Graph, Literal
@@ -9,15 +9,20 @@ from .routine import GridRoutine
 
 # From an equation and its operands' views: the routine, or the reason why there is none.
 Maker = Callable[[Graph, Mapping[int, View], Equation], GridRoutine | str]
-MAKERS: dict[str, Maker] = {}
+_MAKERS: dict[str, Maker] = {}
+# The names of the rows that have routines.
+ROWS: Collection[str] = _MAKERS.keys()
 Function = TypeVar("Function", bound=Maker)
 
 
 def grid(*rows: str) -> Callable[[Function], Function]:
-    """Register a function as the maker of routines for rows."""
+    """Register a function as the maker of routines for rows.
+
+    The arrays among an equation's inputs are the operands, in order; its outputs are the results.
+    """
 
     def enter(function: Function) -> Function:
-        MAKERS.update(dict.fromkeys(rows, function))
+        _MAKERS.update(dict.fromkeys(rows, function))
         return function
 
     return enter
@@ -29,11 +34,16 @@ def readable(e: Equation, position: int, view: View) -> bool:
 
 
 def routine_of(graph: Graph, views: Mapping[int, View], e: Equation) -> GridRoutine | str | None:
-    """The routine of an equation, or why there is none; None for a row without routines."""
-    maker = MAKERS.get(e.op.name)
+    """The routine of an equation, the reason why it has none, or None if its row has no routines.
+
+    Devices do not matter.
+    """
+    maker = _MAKERS.get(e.op.name)
     if maker is None:
         return None
     for k, x in enumerate(e.inputs):
-        if not isinstance(x, Literal) and not readable(e, k, views[x]):
+        if isinstance(x, Literal):
+            return "its operands are Python's numbers"
+        if not readable(e, k, views[x]):
             return "its operands are not laid out row by row"
     return maker(graph, views, e)

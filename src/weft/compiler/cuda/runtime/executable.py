@@ -23,10 +23,11 @@ from ...ir.schedule import (
 from ...ir.verify import MalformedSchedule, verify
 from ...memory import MemoryPlan, lifetimes, verify_plan
 from ...native.shielded import shielded
-from ...target import Ending
+from ...target import Ending, Measure
 from ..gpu import Gpu, GridFunctions, GridWork, Launch, Replay
 from ..guards import NUMBER, STATUS, GuardStage
 from ..products import multiply
+from .bodies import Bodies, is_structured
 from .cells import Cells
 from .frame import Frame
 
@@ -46,7 +47,7 @@ class CudaExecutable(Calling):
         verify(schedule)
         verify_plan(schedule, placed)
         super().__init__(schedule, gpu.arrays)
-        self.plan, self.gpu = placed, gpu
+        self.plan, self.gpu, self._bodies = placed, gpu, Bodies(gpu.arrays)
         self._guards = [s for s in schedule.steps if isinstance(s, GuardStep)]
         self._status = gpu.arrays.zeros((STATUS,), np.dtype(np.int64))
         self._told = gpu.pinned((STATUS,), np.dtype(np.int64)) if self._guards else None
@@ -70,6 +71,7 @@ class CudaExecutable(Calling):
         self._moving: set[int] = set()  # positions whose addresses have changed
         self._recaptured = 0
         self._stream: Any = None
+        self._measures: Sequence[Measure] | None = None
         self._cells: Cells | None = None
         self._fresh = self.fresh
         self._no_room = [None] * len(self._fresh)
@@ -137,8 +139,11 @@ class CudaExecutable(Calling):
         """A kernel of the library: its results are taken over, or copied to where they belong."""
         frame, buffers = self._frame, self.schedule.buffers
         operands = [i.value if isinstance(i, Literal) else frame.tensor(i) for i in step.inputs]
-        results = map(self.arrays.whole, library_results(step, operands, self.arrays.kind))
-        for i, made in zip(step.outputs, results, strict=True):
+        if is_structured(step.static):
+            results = self._bodies.results(step.static[0], operands)
+        else:
+            results = library_results(step, operands, self.arrays.kind)
+        for i, made in zip(step.outputs, map(self.arrays.whole, results), strict=True):
             b = buffers[i]
             if b.role == "scratch" and b.base is None and i not in self.plan.offsets:
                 frame.place(i, made.contiguous())
@@ -163,13 +168,17 @@ class CudaExecutable(Calling):
         try:
             for done, action in enumerate(self._actions):
                 action()
-                for storage in self._last.get(done, ()):
-                    self._frame.drop(storage)
+                self._drop_after(done)
             if self._told is not None:
                 self._told.copy_(self._status, non_blocking=True)
         except BaseException:
             self._failed = done
             raise
+
+    def _drop_after(self, step: int) -> None:
+        """Free what PyTorch allocated and no later step uses."""
+        for storage in self._last.get(step, ()):
+            self._frame.drop(storage)
 
     def _go_within(self) -> None:
         """The same in a thread that no signal interrupts: all inputs are written, or none."""
@@ -276,7 +285,7 @@ class CudaExecutable(Calling):
         self._place(held)
         try:
             replay = self.gpu.capture(self._go)
-        except RuntimeError as e:
+        except Exception as e:  # it has run without a graph at the call before
             raise _uncaptured(self.schedule.steps[max(self._failed, 0)], e) from e
         finally:
             self._unplace()
@@ -353,6 +362,16 @@ class CudaExecutable(Calling):
         if n < 0 or not self.is_bound(i):
             return None
         return n, next(k for k, s in enumerate(steps) if i in map(storage, s.writes))
+
+    def measures(self) -> Sequence[Measure] | None:
+        """What each step takes, on memory of its own that is full of zeros; measured once."""
+        if self._measures is None:
+            with self.gpu.current():
+                self._place([self.arrays.zeros(*self._like(i)) for i in range(len(self._checked))])
+                self._measures = self.gpu.measure(self.schedule, self._actions, self._drop_after)
+                self._unplace()
+                self._status.zero_()
+        return self._measures
 
     def release(self) -> None:
         self._graph, self._seen = None, None
