@@ -11,8 +11,8 @@ from weft.compiler.cpu.emit_kernel import native
 from weft.compiler.cuda import folds, teams
 from weft.compiler.cuda.machine import Machine
 from weft.compiler.cuda.routines import products
-from weft.compiler.cuda.routines.inline import BlockArray, InlineKernel, Threads, inline_kernel
-from weft.compiler.cuda.routines.products import BlockProduct, ProductEmitter, plan_product
+from weft.compiler.cuda.routines.inline import BlockArray, InlineKernel, Threads
+from weft.compiler.cuda.routines.products import GridProduct, ProductEmitter, plan_product
 from weft.compiler.cuda.routines.routine import Stage
 from weft.compiler.emit.code import lanes_of
 from weft.compiler.ir.schedule import GemmStep
@@ -31,7 +31,7 @@ COUNT = 3_000 if os.environ.get("WEFT_SOAK") else 60
 class Alone(Stage):
     """A product or a kernel as the only call of a block."""
 
-    work: BlockProduct | InlineKernel
+    work: GridProduct | InlineKernel
     threads: int
 
     @property
@@ -44,7 +44,7 @@ class Alone(Stage):
 
     def emit(self, machine: Machine, aligned: int) -> None:
         arrays = [BlockArray(p, k) for k, p in enumerate(machine.pointers)]
-        if isinstance(self.work, BlockProduct):
+        if isinstance(self.work, GridProduct):
             emitter = ProductEmitter(self.work, Threads(machine, self.block, None), arrays)
             emitter.emit(emitter.hold() if self.work.held else None)
         else:
@@ -146,7 +146,7 @@ def compute(case: Case, stage: Emulated, down: bool) -> list[np.ndarray]:
 def check_kernel(case: Case, threads: int) -> None:
     outs = [copied(a) for a in case.outs]
     native(case.kernel)([*case.operands, *outs])
-    inline = inline_kernel(case.kernel, threads, case.aligned)
+    inline = InlineKernel(case.kernel, threads, case.aligned)
     arrays = tuple(range(len(case.operands) + len(case.outs)))
     stage = emulated(Alone(arrays, inline, threads))
     up, down = (compute(case, stage, way) for way in (False, True))

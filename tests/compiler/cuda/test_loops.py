@@ -1,15 +1,21 @@
 """Loops and branches as grid routines in the emulator: the same results as eager."""
 
+import sys
+from collections import Counter
+from dataclasses import is_dataclass
+
 import numpy as np
 import pytest
 
 import weft as wf
+from weft import errors
+from weft.compiler.cache import keys, schedules
 from weft.compiler.cuda.routines import control
-from weft.compiler.cuda.routines.control import ControlRoutine, ScanRoutine
+from weft.compiler.cuda.routines.control import ControlRoutine, GridScan
 from weft.compiler.ir.schedule import LibraryStep, NativeStep
 from weft.compiler.pipeline import using
 
-from ..test_loops import PROGRAMS, alike, t
+from ..test_loops import PROGRAMS, C, alike, drawing, t
 from .loops import GRIDS, emulated
 
 # Programs of which some loop has no form on a grid, and why.
@@ -83,7 +89,7 @@ def test_a_recurrent_cell_and_its_gradient_are_two_kernels(dtype):
     forward, backward = routines_of(steps)
     assert not any(isinstance(s, LibraryStep) for s in steps)
     for routine in (forward, backward):
-        assert isinstance(routine, ScanRoutine) and routine.near
+        assert isinstance(routine, GridScan) and routine.near
         assert routine.blocks == BATCH  # a row each
         products = [line for line in routine.describe() if "product" in line]
         assert products == [f"product 1×{WIDTH} · {WIDTH}×{WIDTH}"]
@@ -167,3 +173,53 @@ def test_a_body_with_too_much_work_says_so():
     assert (
         loop.reason == "a step of its body has 4194304 elements and terms, too many for one block"
     )
+
+
+# -- routines in bodies, and on disk ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"segments": 2}], ids=str)
+def test_draws_in_loops_are_those_of_eager(options):
+    compiled = wf.compile(lambda c: drawing(c, **options))
+    wf.random.seed(5)
+    want = [drawing(t(C), **options) for _ in range(3)], wf.rand(2)
+    wf.random.seed(5)
+    with using(GRIDS):
+        made = [compiled(t(C)) for _ in range(3)]
+        steps = compiled._last().executable.schedule.steps
+    alike(want, (made, wf.rand(2)))
+    assert routines_of(steps) and all(r.draws for r in routines_of(steps))
+
+
+def test_an_index_outside_in_a_loop_is_an_error_and_leaves_no_array():
+    order = t(np.array([0, 3, 99, 2]))
+    compiled = wf.compile(lambda c, i: wf.scan(lambda s, k: (s * c[k], None), c, i)[0])
+    with using(GRIDS), pytest.raises(errors.IndexingError, match="99"):
+        compiled(t(C), order)
+
+
+@pytest.mark.parametrize("name", ["gradient", "cond in a loop", "while", "vmap of gradients"])
+def test_a_loop_from_the_disk_is_the_same(name, monkeypatch, tmp_path):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    found = []
+    read = schedules.read
+    monkeypatch.setattr(schedules, "read", lambda *args: found.append(1) or read(*args))
+    f, *args = PROGRAMS[name]
+    first, second = (routines_of(compiled_steps(f, *map(t, args))[1]) for _ in range(2))
+    assert found and first == second and list(map(hash, first)) == list(map(hash, second))
+    texts = [[keys.digest("ptx", (s, 90)) for r in x for s in r.stages] for x in (first, second)]
+    assert texts[0] == texts[1]
+
+
+def test_records_of_routines_have_names_of_their_own():
+    """Entries on disk name them: those of two targets must not be mistaken for each other."""
+    packages = ("weft.compiler.cpu.routines", "weft.compiler.cuda.routines")
+    known = [
+        (k.__name__, k.__module__)
+        for name, module in list(sys.modules.items())
+        if name.startswith(packages)
+        for k in vars(module).values()
+        if isinstance(k, type) and is_dataclass(k) and k.__module__ == name
+    ]
+    names = Counter(name for name, _ in set(known))
+    assert not {name for name, count in names.items() if count > 1}

@@ -31,8 +31,8 @@ from ...ir.schedule import (
 from ...ir.views import View
 from ...memory import plan, round_up
 from ..computes import supports
-from .inline import BlockArray, InlineKernel, InlineStages, Threads, inline_kernel, inline_stages
-from .products import BlockProduct, Held, ProductEmitter, plan_product
+from .inline import BlockArray, InlineKernel, InlineStages, Threads, inline_stages
+from .products import GridProduct, Held, ProductEmitter, plan_product
 from .registry import routine_of
 from .routine import GridRoutine
 from .slices import Slices
@@ -66,11 +66,11 @@ class BlockRoutine(GridRoutine):
         """Emit the part of one thread; arrays are operands, results and scratch."""
 
 
-Work = InlineKernel | BlockProduct | InlineStages | BlockRoutine
+Work = InlineKernel | GridProduct | InlineStages | BlockRoutine
 
 
 @record
-class BlockCall:
+class GridCall:
     """One computation, the places of its arrays, and whether threads wait before it."""
 
     work: Work
@@ -79,7 +79,7 @@ class BlockCall:
 
 
 @record
-class Block:
+class GridBlock:
     """Calls in order; constants by their bytes, as hexadecimal digits.
 
     slices   what is loaded of xs before the steps that use it
@@ -87,7 +87,7 @@ class Block:
     room     bytes of shared memory that single calls use, at most
     """
 
-    calls: tuple[BlockCall, ...]
+    calls: tuple[GridCall, ...]
     constants: tuple[str, ...]
     slices: Slices
     scratch: int
@@ -115,7 +115,7 @@ def _describe(work: Work) -> list[str]:
         rows = [s.row if isinstance(s, Step) else f"fold {s.kind}" for s in work.kernel.steps]
         domain = "×".join(map(str, work.kernel.domain)) or "1"
         return [f"kernel {domain}: {', '.join(rows) or 'copy'}"]
-    if isinstance(work, BlockProduct):
+    if isinstance(work, GridProduct):
         s = work.step
         return [f"product {'×'.join(map(str, (*s.batch, s.m, s.k)))} · {s.k}×{s.n}"]
     if isinstance(work, InlineStages):
@@ -202,7 +202,7 @@ def block_of(
     threads: int,
     shifts: Shifts | None = None,
     blocks: int = 1,
-) -> Block | str:
+) -> GridBlock | str:
     """The block of a body's schedule; otherwise the reason why there is none.
 
     inputs, outputs  their places
@@ -223,30 +223,30 @@ def block_of(
     ahead = find_slices(uses, round_up(scratch), threads)
     begin = ahead.at + 2 * ahead.size
     uses = [[settle(u, ahead, begin) for u in step] for step in uses]
-    made: list[BlockCall] = []
+    made: list[GridCall] = []
     spans = Spans()
     for s, used in zip(schedule.steps, uses, strict=True):
         work = _work(schedule, s, used, threads)
         if isinstance(work, str):
             return work
         waits = spans.enter(used, _room(work))
-        made.append(BlockCall(work, tuple([u.place for u in used]), waits))
+        made.append(GridCall(work, tuple([u.place for u in used]), waits))
     constants = tuple(np.ascontiguousarray(v).tobytes().hex() for v in schedule.constants.values())
     room = max([_room(c.work) for c in made], default=0)
     total = sum(_size(c.work) for c in made)
     if total > MOST:
         return f"a step of its body has {total} elements and terms, too many for one block"
-    return Block(tuple(made), constants, ahead, begin + memory.size, room, total)
+    return GridBlock(tuple(made), constants, ahead, begin + memory.size, room, total)
 
 
 def _room(work: Work) -> int:
-    return 0 if isinstance(work, BlockProduct) else work.room
+    return 0 if isinstance(work, GridProduct) else work.room
 
 
 def _size(work: Work) -> int:
     if isinstance(work, InlineKernel):
         return prod(work.kernel.domain)
-    if isinstance(work, BlockProduct):
+    if isinstance(work, GridProduct):
         return work.step.flops // 2
     return work.work
 
@@ -259,7 +259,7 @@ def _work(schedule: Schedule, s, uses: Sequence[Use], threads: int) -> Work | st
         stays = right.pointer >= 0 and not right.stride and schedule.buffers[s.b].role == "input"
         return plan_product(step, dtype, threads, aligned[0], stays)
     if isinstance(s, KernelStep):
-        return inline_kernel(s.kernel, threads, gcd(*aligned))
+        return InlineKernel(s.kernel, threads, gcd(*aligned))
     assert isinstance(s, NativeStep) and isinstance(s.routine, GridRoutine)
     if isinstance(s.routine, BlockRoutine):
         return s.routine
@@ -281,15 +281,15 @@ class BlockEmitter:
         self.base: dict[int, BlockArray] = {SCRATCH: scratch}
         self.step: LLValue | None = None
 
-    def hold(self, block: Block) -> dict[int, Held]:
+    def hold(self, block: GridBlock) -> dict[int, Held]:
         """What stays in registers during a loop, by calls; emitted before it."""
         return {
             k: ProductEmitter(c.work, self.threads, self._fixed(c)).hold()
             for k, c in enumerate(block.calls)
-            if isinstance(c.work, BlockProduct) and c.work.held
+            if isinstance(c.work, GridProduct) and c.work.held
         }
 
-    def write(self, block: Block, held: Mapping[int, Held] | None = None) -> None:
+    def write(self, block: GridBlock, held: Mapping[int, Held] | None = None) -> None:
         """Emit all calls at the current point."""
         for k, digits in enumerate(block.constants):
             name = self.code.module.data(bytes.fromhex(digits))
@@ -298,7 +298,7 @@ class BlockEmitter:
             if c.waits:
                 self.threads.machine.barrier()
             arrays = self._arrays(c)
-            if isinstance(c.work, BlockProduct):
+            if isinstance(c.work, GridProduct):
                 emitter = ProductEmitter(c.work, self.threads, arrays)
                 emitter.emit((held or {}).get(k))
             elif isinstance(c.work, BlockRoutine):
@@ -306,11 +306,11 @@ class BlockEmitter:
             else:
                 c.work.emit(self.threads, arrays)
 
-    def _fixed(self, c: BlockCall) -> dict[int, BlockArray]:
+    def _fixed(self, c: GridCall) -> dict[int, BlockArray]:
         """The right operand of a product."""
         return {1: self.resolve(c.places[1])}
 
-    def _arrays(self, c: BlockCall) -> list[BlockArray]:
+    def _arrays(self, c: GridCall) -> list[BlockArray]:
         return [self.resolve(p) for p in c.places]
 
     def resolve(self, p: Place) -> BlockArray:

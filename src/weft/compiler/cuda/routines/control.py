@@ -16,9 +16,9 @@ from ...ir.routine import RoutineArray, array
 from ...memory import round_up
 from ..machine import Machine
 from .blocks import (
-    Block,
     BlockEmitter,
     BlockRoutine,
+    GridBlock,
     block_of,
     keep_near,
     schedule_body,
@@ -74,9 +74,9 @@ class ControlRoutine(BlockRoutine):
         return 1
 
     @property
-    def parts(self) -> tuple[Block, ...]:
+    def parts(self) -> tuple[GridBlock, ...]:
         """The blocks of code in it."""
-        return tuple([x for x in vars(self).values() if isinstance(x, Block)])
+        return tuple([x for x in vars(self).values() if isinstance(x, GridBlock)])
 
     @property
     def size(self) -> int:
@@ -112,7 +112,7 @@ class ControlRoutine(BlockRoutine):
 
 
 @record
-class ScanRoutine(ControlRoutine):
+class GridScan(ControlRoutine):
     """A loop of `length` steps; the carries are double-buffered.
 
     split   into how many blocks, each with as many rows of all carries
@@ -126,9 +126,9 @@ class ScanRoutine(ControlRoutine):
     ys: tuple[RoutineArray, ...]
     length: int
     reverse: bool
-    block: Block
+    block: GridBlock
     split: int = 1
-    whole: "ScanRoutine | str | None" = None
+    whole: "GridScan | str | None" = None
 
     @property
     def operands(self) -> tuple[RoutineArray, ...]:
@@ -147,7 +147,7 @@ class ScanRoutine(ControlRoutine):
         return self.length * self.block.work
 
     @property
-    def inner(self) -> "ScanRoutine | str":
+    def inner(self) -> "GridScan | str":
         return self if self.whole is None else self.whole
 
     @property
@@ -184,7 +184,7 @@ class ScanRoutine(ControlRoutine):
 
 
 @record
-class WhileRoutine(ControlRoutine):
+class GridWhile(ControlRoutine):
     """A loop that ends when its test fails, or after `most` steps; also whether the test failed."""
 
     noun = "loop"
@@ -192,8 +192,8 @@ class WhileRoutine(ControlRoutine):
     others: tuple[RoutineArray, ...]
     most: int | None
     flag: int  # offset of the test's result in the scratch memory
-    test: Block
-    step: Block
+    test: GridBlock
+    step: GridBlock
 
     @property
     def operands(self) -> tuple[RoutineArray, ...]:
@@ -255,14 +255,14 @@ class WhileRoutine(ControlRoutine):
 
 
 @record
-class CondRoutine(ControlRoutine):
+class GridCond(ControlRoutine):
     """One of two blocks, chosen by the first operand."""
 
     noun = "branch"
     given: tuple[RoutineArray, ...]
     made: tuple[RoutineArray, ...]
-    yes: Block
-    no: Block
+    yes: GridBlock
+    no: GridBlock
 
     @property
     def operands(self) -> tuple[RoutineArray, ...]:
@@ -324,10 +324,10 @@ def _scan_routine(loop: Loop, *avals: Aval) -> GridRoutine | str:
     whole = _scan_in_blocks(loop, avals, RowSplit(schedule, None, 1))
     split = split_rows(schedule, loop.carries)
     made = whole if split is None else _scan_in_blocks(loop, avals, split)
-    return replace(made, whole=whole) if split and isinstance(made, ScanRoutine) else made
+    return replace(made, whole=whole) if split and isinstance(made, GridScan) else made
 
 
-def _scan_in_blocks(loop: Loop, avals: Sequence[Aval], split: RowSplit) -> "ScanRoutine | str":
+def _scan_in_blocks(loop: Loop, avals: Sequence[Aval], split: RowSplit) -> "GridScan | str":
     """The routine of a loop whose blocks have some of the rows each."""
     given, made = [_array(a) for a in avals], [_array(a) for a in loop.results(*avals)]
     n, m, parts = loop.carries, loop.carries + loop.xs, split.parts
@@ -347,7 +347,7 @@ def _scan_in_blocks(loop: Loop, avals: Sequence[Aval], split: RowSplit) -> "Scan
     if isinstance(block, str):
         return block
     rest = (tuple(given[n:]), tuple(made[n:]), loop.length, loop.reverse, block)
-    return ScanRoutine(carries, *rest, parts)
+    return GridScan(carries, *rest, parts)
 
 
 @grid("while")
@@ -364,7 +364,7 @@ def _while_routine(repeat: Repeat, *avals: Aval) -> GridRoutine | str:
     blocks = _blocks(repeat.graphs, inputs, outputs, flag + 1)
     if isinstance(blocks, str):
         return blocks
-    return WhileRoutine(carries, tuple(given[n:]), repeat.most, flag, *blocks)
+    return GridWhile(carries, tuple(given[n:]), repeat.most, flag, *blocks)
 
 
 @grid("cond")
@@ -379,10 +379,10 @@ def _cond_routine(branch: Branch, *avals: Aval) -> GridRoutine | str:
     blocks = _blocks(branch.graphs, inputs, (outputs, outputs), 0)
     if isinstance(blocks, str):
         return blocks
-    return CondRoutine(tuple(given[1:]), tuple(made), *blocks)
+    return GridCond(tuple(given[1:]), tuple(made), *blocks)
 
 
-def _blocks(graphs, inputs, outputs, scratch: int) -> list[Block] | str:
+def _blocks(graphs, inputs, outputs, scratch: int) -> list[GridBlock] | str:
     """The blocks of two graphs; otherwise the reason why there are none."""
     blocks = []
     for graph, places in zip(graphs, outputs, strict=True):
@@ -392,6 +392,6 @@ def _blocks(graphs, inputs, outputs, scratch: int) -> list[Block] | str:
             made = block_of(schedule, inputs, places, scratch, THREADS)
         if isinstance(made, str):
             return made
-        assert isinstance(made, Block)
+        assert isinstance(made, GridBlock)
         blocks.append(made)
     return blocks

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from ....core.record import record
 from ...emit.code import Code, LLModule, LLValue, Type
@@ -104,45 +105,55 @@ def _apart(nbytes: int) -> int:
 class InlineKernel:
     """A kernel for the threads of one block.
 
-    room  bytes of shared memory that its folds use
+    aligned  what all its pointers are multiples of, in bytes, or more
     """
 
     kernel: Kernel
-    plan: GridPlan
+    threads: int
     aligned: int
-    room: int
+
+    @cached_property
+    def planned(self) -> tuple[Kernel, GridPlan]:
+        """The kernel in the form that threads compute, and how they share it."""
+        return _plan(self.kernel, self.threads, self.aligned)
+
+    @property
+    def room(self) -> int:
+        """Bytes of shared memory that its folds use."""
+        kernel, plan = self.planned
+        if not plan.grid or isinstance(plan, FlatPlan):
+            return 0
+        return _room(kernel, plan.lines if isinstance(plan, PiecePlan) else plan)
 
     def emit(self, threads: Threads, arrays: Sequence[BlockArray]) -> None:
         """Emit the part of one thread."""
+        kernel, plan = self.planned
 
         def turn(number: LLValue) -> None:
             inner = InnerMachine(threads, arrays, number.cast("trunc", "i32"), threads.count)
-            emit_grid(self.kernel, self.plan, inner, self.aligned)
+            emit_grid(kernel, plan, inner, self.aligned)
             assert inner.used <= self.room
-            if self.room and self.plan.grid > 1:  # the next turn uses the same memory
+            if self.room and plan.grid > 1:  # the next turn uses the same memory
                 inner.barrier()
 
         code = threads.code
-        if self.plan.grid == 1:
+        if plan.grid == 1:
             turn(code.constant(threads.number().type, 0))
-        elif self.plan.grid:
-            each(code, 0, self.plan.grid, turn)
+        elif plan.grid:
+            each(code, 0, plan.grid, turn)
 
 
-def inline_kernel(kernel: Kernel, threads: int, aligned: int) -> InlineKernel:
-    """A kernel as it is computed by the threads of one block."""
+def _plan(kernel: Kernel, threads: int, aligned: int) -> tuple[Kernel, GridPlan]:
     form, plan = plan_grid(kernel, aligned)
     if not plan.grid:
-        return InlineKernel(form, plan, aligned, 0)
+        return form, plan
     if isinstance(plan, FlatPlan):
-        return InlineKernel(form, _fit_flat(plan, threads), aligned, 0)
+        return form, _fit_flat(plan, threads)
     if isinstance(plan, PiecePlan):
         lines = replace(plan.lines, team=threads, lines=1)
         unrolled = fits_registers(form, lines.turns, lines.lanes, threads)
-        plan = replace(plan, lines=replace(lines, unrolled=unrolled))
-        return InlineKernel(form, plan, aligned, _room(form, plan.lines))
-    fitted = _fit_folds(form, plan, threads)
-    return InlineKernel(form, fitted, aligned, _room(form, fitted))
+        return form, replace(plan, lines=replace(lines, unrolled=unrolled))
+    return form, _fit_folds(form, plan, threads)
 
 
 def _fit_flat(plan: FlatPlan, threads: int) -> FlatPlan:

@@ -31,7 +31,7 @@ _WIDEST = 16
 
 
 @record
-class BlockProduct:
+class GridProduct:
     """A product, its matrices numbered 0, 1 and 2, and how threads share it.
 
     rows, columns  of a thread's tile
@@ -79,7 +79,7 @@ class BlockProduct:
 
 def plan_product(
     step: GemmStep, dtype: np.dtype, threads: int, aligned: int, stays: bool
-) -> BlockProduct:
+) -> GridProduct:
     """How the threads of a block share a product."""
     rows, columns = _power_below(min(step.m, ROWS)), 1
     if not stays:
@@ -97,7 +97,7 @@ def plan_product(
             rows //= 2
     team = min(_power_below(threads // max(units(), 1)), WARP, _power_below(step.k))
     lanes = _term_lanes(step, dtype, team, aligned)
-    return BlockProduct(step, dtype, rows, columns, team, lanes, threads, stays)
+    return GridProduct(step, dtype, rows, columns, team, lanes, threads, stays)
 
 
 def _power_below(n: int) -> int:
@@ -144,7 +144,7 @@ class ProductEmitter:
 
     def __init__(
         self,
-        product: BlockProduct,
+        product: GridProduct,
         threads: Threads,
         arrays: Sequence[BlockArray] | dict[int, BlockArray],
     ):
