@@ -1,5 +1,7 @@
 """A target whose loops and branches are grid routines in the emulator; NumPy does the rest."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -47,6 +49,16 @@ class Launch:
 def emulated(stage: Stage, faults: frozenset[int] = frozenset()) -> Emulated:
     """A stage in the emulator; `faults` are barriers at which nobody waits."""
     return Emulated(Launch(stage), faults=faults)
+
+
+@contextmanager
+def emulating_anew() -> Iterator[None]:
+    """A block in which stages are emitted anew, as mistakes that are planted need."""
+    emulated.cache_clear()
+    try:
+        yield
+    finally:
+        emulated.cache_clear()
 
 
 class GridMemory(Memory):

@@ -20,7 +20,7 @@ from weft.core import dtypes
 from weft.core.record import record
 
 from .emulator import Emulated
-from .loops import emulated
+from .loops import emulated, emulating_anew
 from .programs import Case
 from .test_random_grids import copied, random_case
 
@@ -127,7 +127,7 @@ def test_a_random_product_is_numpys(seed):
 
 def test_a_sum_that_is_left_out_shows(monkeypatch):
     monkeypatch.setattr(products, "fold_warp", lambda machine, parts, width: list(parts))
-    with pytest.raises(AssertionError):
+    with emulating_anew(), pytest.raises(AssertionError):
         for seed in range(20):
             test_a_random_product_is_numpys(seed)
 
@@ -168,6 +168,6 @@ def test_a_random_kernel_in_one_block_is_the_cpus(seed, monkeypatch):
 
 def test_folds_that_threads_do_not_exchange_show(monkeypatch):
     monkeypatch.setattr(teams, "fold_warp", lambda machine, parts, width: list(parts))
-    with pytest.raises(AssertionError):
+    with emulating_anew(), pytest.raises(AssertionError):
         for seed in range(1000, 1040):
             check_kernel(random_case(seed), 64)

@@ -44,8 +44,9 @@ def routines_of(steps) -> list[ControlRoutine]:
 
 @pytest.mark.parametrize("shared", [control.SHARED, 0])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_as_eager(name, shared, monkeypatch):
+def test_as_eager(name, shared, monkeypatch, tmp_path):
     monkeypatch.setattr(control, "SHARED", shared)
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))  # sizes of scratch memory are stored
     f, *args = PROGRAMS[name]
     args = [t(a) for a in args]
     made, steps = compiled_steps(f, *args)
@@ -97,8 +98,9 @@ def test_a_recurrent_cell_and_its_gradient_are_two_kernels(dtype):
         assert sum(c.waits for c in routine.block.calls) == 1
 
 
-def test_blocks_have_scratch_memory_of_their_own(monkeypatch):
+def test_blocks_have_scratch_memory_of_their_own(monkeypatch, tmp_path):
     monkeypatch.setattr(control, "SHARED", 0)
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     _, steps = compiled_steps(cell_gradient, *cell_arrays())
     for routine in routines_of(steps):
         (scratch,) = routine.scratch

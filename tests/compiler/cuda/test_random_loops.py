@@ -17,7 +17,7 @@ from weft.compiler.ir.schedule import NativeStep
 from weft.compiler.pipeline import using
 
 from .assembler import assemble, needs_ptxas
-from .loops import GRIDS, emulated
+from .loops import GRIDS, emulating_anew
 from .random_loops import LoopProgram, differentiated
 
 COUNT = 2_000 if os.environ.get("WEFT_SOAK") else 60
@@ -46,9 +46,10 @@ def check(seed: int) -> list[ControlRoutine]:
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_a_random_loop_is_eagers(seed, monkeypatch):
+def test_a_random_loop_is_eagers(seed, monkeypatch, tmp_path):
     if seed % 2:  # scratch memory is an array, whose ends are checked
         monkeypatch.setattr(control, "SHARED", 0)
+        monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))  # which stores its size
     assert check(seed)
 
 
@@ -81,14 +82,10 @@ def split_all_rows(monkeypatch):
 @pytest.mark.parametrize("plant", [swap_carries, load_later_slices, never_wait, split_all_rows])
 def test_a_planted_mistake_shows(plant, monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
-    emulated.cache_clear()
     plant(monkeypatch)
-    try:
-        with pytest.raises(AssertionError):
-            for seed in range(100):
-                check(seed)
-    finally:
-        emulated.cache_clear()
+    with emulating_anew(), pytest.raises(AssertionError):
+        for seed in range(100):
+            check(seed)
 
 
 # -- PTX -------------------------------------------------------------------------------------------
