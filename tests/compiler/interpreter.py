@@ -7,6 +7,7 @@ and memory that nothing has written holds NaN and odd numbers, so that a wrong p
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -41,6 +42,7 @@ from weft.compiler.passes.sink import sink
 from weft.compiler.target import optimise
 from weft.core.backends import BACKENDS, KERNELS
 from weft.core.dispatch import beside_bfloat16
+from weft.core.dtypes import accumulator, float32, float64
 from weft.core.op import TABLE, Op
 from weft.graph.graph import Literal
 from weft.ops.batching import pointwise
@@ -116,8 +118,10 @@ class Memory:
         a, b, c = (self.walk(*access) for access in step.accesses())
         a = a.swapaxes(-1, -2) if step.transpose_a else a
         b = b.swapaxes(-1, -2) if step.transpose_b else b
+        wide = accumulator(c.dtype)
         with BACKENDS[np.ndarray].quiet():
-            c[...] = step.alpha * (a @ b) + (step.beta * c if step.beta else 0)
+            made = step.alpha * (a.astype(wide) @ b.astype(wide))
+            c[...] = made + step.beta * c.astype(wide) if step.beta else made
 
     def _routine(self, step: NativeStep) -> None:
         routine = step.routine
@@ -300,33 +304,42 @@ ROUTINES = (
     *("checked_take", "checked_take_along_axis", "checked_segment_sum", "prepared_cumsum"),
     *("prepared_sort", "prepared_argsort", "draw_words", "draw_uniform", "draw_normal"),
 )
-# What holds for any machine, and nothing besides.
-PASSES = (
-    ("dead", dead),
-    ("loops", loops),
-    ("fold", fold),
-    ("pooling", pooling),
-    ("expand", lambda graph: expand(graph, EXPANSIONS)),
-    ("contract", contract),
-    ("algebra", algebra),
-    ("layout", layout),
-    ("fold again", fold),
-    ("algebra again", algebra),
-    ("common", common),
-    ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))),
-    ("sink", sink),
-    ("copies", lambda graph: copies(graph, ROUTINES, lambda e, k, view: True)),
-    ("common again", common),
-    ("products", products),
-    ("dead again", dead),
-    ("apart", apart),
-)
+PRODUCT_DTYPES = (float32, float64)
+
+
+def passes_of(product_dtypes) -> tuple:
+    """What holds for any machine that multiplies in these dtypes, and nothing besides."""
+
+    def inside(graph):
+        return bodies(graph, lambda body: optimise(body, passes_of(product_dtypes)))
+
+    return (
+        ("dead", dead),
+        ("loops", loops),
+        ("fold", fold),
+        ("pooling", pooling),
+        ("expand", lambda graph: expand(graph, EXPANSIONS)),
+        ("contract", partial(contract, dtypes=product_dtypes)),
+        ("algebra", algebra),
+        ("layout", layout),
+        ("fold again", fold),
+        ("algebra again", algebra),
+        ("common", common),
+        ("bodies", inside),
+        ("sink", sink),
+        ("copies", lambda graph: copies(graph, ROUTINES, lambda *_: True, product_dtypes)),
+        ("common again", common),
+        ("products", partial(products, dtypes=product_dtypes)),
+        ("dead again", dead),
+        ("apart", apart),
+    )
 
 
 class Interpreter:
     """NumPy as a machine."""
 
-    key, alignment, passes = ("interpreter",), 16, PASSES
+    key, alignment, product_dtypes = ("interpreter",), 16, PRODUCT_DTYPES
+    passes = passes_of(PRODUCT_DTYPES)
 
     def supports(self, graph, e) -> str:
         avals = [graph.avals[i] for i in (*e.inputs, *e.outputs) if not isinstance(i, Literal)]

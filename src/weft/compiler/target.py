@@ -1,6 +1,6 @@
 """`Target`: what the compiler needs of the machine that it compiles for."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -68,7 +68,13 @@ class Executable(Protocol):
 
 
 class Computing(Protocol):
-    """What a target computes natively."""
+    """What a target computes natively.
+
+    product_dtypes  those in which matrix products are steps of their own
+    """
+
+    @property
+    def product_dtypes(self) -> Collection[np.dtype]: ...
 
     def supports(self, graph: Graph, e: Equation) -> str:
         """Why no kernel computes an elementwise row or a fold for these dtypes; "" if one does.

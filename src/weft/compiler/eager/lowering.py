@@ -25,6 +25,7 @@ class AsWritten:
 
     alignment: int = ALIGNMENT
     passes: tuple[()] = ()
+    product_dtypes: tuple[()] = ()
 
     def supports(self, graph: Graph, e: Equation) -> str:
         return ""
