@@ -108,7 +108,10 @@ class Memory:
         elif isinstance(step, LibraryStep):
             values = [i.value if isinstance(i, Literal) else self.array(i) for i in step.inputs]
             for i, z in zip(step.outputs, library_results(step, values), strict=True):
-                self.array(i)[...] = z
+                if i in self.lines:
+                    self.array(i)[...] = z
+                else:  # it has no place in the arena
+                    self.lines[i] = np.array(z, self.schedule.buffers[i].dtype).reshape(-1)
         else:
             assert isinstance(step, GuardStep), step
             if not self.array(step.flag):
@@ -339,7 +342,7 @@ class Interpreter:
     """NumPy as a machine."""
 
     key, alignment, product_dtypes = ("interpreter",), 16, PRODUCT_DTYPES
-    passes = passes_of(PRODUCT_DTYPES)
+    adopts, passes = False, passes_of(PRODUCT_DTYPES)
 
     def supports(self, graph, e) -> str:
         avals = [graph.avals[i] for i in (*e.inputs, *e.outputs) if not isinstance(i, Literal)]
@@ -370,6 +373,9 @@ class Interpreter:
 
     def takes_long(self, work, dtype=None) -> bool:
         return isinstance(work, Kernel) and prod(work.domain) > 64
+
+    def library_fails(self, op: Op) -> bool:
+        return True
 
     def tune(self, schedule: Schedule) -> Schedule:
         return schedule

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..core.op import Op
 from ..graph.graph import Equation, Graph
 from .ir.kernel import Kernel
 from .ir.routine import Routine
@@ -94,11 +95,16 @@ class Lowering(Computing, Protocol):
     """The part of a target that lowering needs: what it computes natively, and its passes.
 
     alignment  of buffers in the arena, in bytes
+    adopts     whether the results of library calls stay in the memory that the library allocated,
+               unless they are outputs: the arena has no place for them
     passes     (name, pass) in order; each from a graph to one of the same values
     """
 
     @property
     def alignment(self) -> int: ...
+
+    @property
+    def adopts(self) -> bool: ...
 
     @property
     def passes(self) -> Passes: ...
@@ -107,6 +113,14 @@ class Lowering(Computing, Protocol):
         """Whether a signal may end a call during this work: nothing is written in place before it.
 
         dtype  of a product, whose step does not have it
+        """
+        ...
+
+    def library_fails(self, op: Op) -> bool:
+        """Whether a library call of a row may raise an error or never end.
+
+        The user's own functions (`op.foreign`) may do either. Where a call fails, nothing has been
+        written in place before.
         """
         ...
 

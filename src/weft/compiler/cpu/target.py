@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.op import Op
 from ..cache import schedules
 from ..ir.kernel import Kernel
 from ..ir.routine import Routine
@@ -26,6 +27,7 @@ class Cpu(Computes):
     """The host processor."""
 
     alignment: int = ALIGNMENT
+    adopts: bool = False
     passes: Passes = PASSES
 
     @property
@@ -39,6 +41,9 @@ class Cpu(Computes):
         return (
             kernel_cost(work) if isinstance(work, Kernel) else as_native_routine(work).cost
         ) >= LONG
+
+    def library_fails(self, op: Op) -> bool:
+        return True
 
     def tune(self, schedule: Schedule) -> Schedule:
         return fuse_epilogues(schedule)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...core.aval import Aval
+from ...core.op import Op
 from ...graph.graph import Equation, Graph
 from .. import pipeline
 from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step, Strides, renumber
@@ -24,6 +25,7 @@ class AsWritten:
     """
 
     alignment: int = ALIGNMENT
+    adopts: bool = False
     passes: tuple[()] = ()
     product_dtypes: tuple[()] = ()
 
@@ -35,6 +37,9 @@ class AsWritten:
 
     def takes_long(self, work: Any, dtype: np.dtype | None = None) -> bool:
         return False
+
+    def library_fails(self, op: Op) -> bool:
+        return True
 
     def tune(self, schedule: Schedule) -> Schedule:
         return schedule

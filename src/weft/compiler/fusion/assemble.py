@@ -37,9 +37,6 @@ from .order import Peak, Work, order_units, peak_of
 from .softmax import by_products
 from .two_stage_folds import split_stages
 
-# Units that may raise an error: guards, and library calls.
-FAILING = (UnitKind.GUARD, UnitKind.LIBRARY)
-
 
 def schedule_graph(
     graph: Graph, target: Lowering, donated: Mapping[int, int] | None = None
@@ -186,10 +183,12 @@ class Assembly:
 
     def _is_open(self, unit: Unit) -> bool:
         """Whether a unit may fail, or never end."""
-        if unit.kind is not UnitKind.NATIVE:
-            return unit.kind in FAILING
-        routine = self._routine(self.graph.equations[unit.equations[0]])
-        return routine.endless
+        e = self.graph.equations[unit.equations[0]]
+        if unit.kind is UnitKind.LIBRARY:
+            return self.target.library_fails(e.op)
+        if unit.kind is UnitKind.NATIVE:
+            return self._routine(e).endless
+        return unit.kind is UnitKind.GUARD
 
     def _is_long(self, u: int, unit: Unit) -> bool:
         """Whether a unit takes so long that a signal may interrupt it."""
@@ -283,7 +282,8 @@ class Assembly:
     def _library(self, e: Equation, reason: str) -> LibraryStep:
         inputs = tuple(i if isinstance(i, Literal) else self.view(self.views[i]) for i in e.inputs)
         outputs = tuple(self.root(i) for i in e.outputs)
-        return LibraryStep(e.op, inputs, e.static, outputs, e.origin, reason)
+        fails = self.target.library_fails(e.op)
+        return LibraryStep(e.op, inputs, e.static, outputs, e.origin, reason, fails)
 
     # -- concatenation -------------------------------------------------------------------------
 

@@ -25,13 +25,13 @@ def schedule_and_plan(
     schedule, placed = _plan(made)
     switch = False
     for _ in range(ROUNDS):
-        if placed.size < LARGE:
+        if placed.peak < LARGE:
             break
         peak, late = made.peak()
         graph = remat(made.graph, peak.alive, late, switch)
         other = None if graph is made.graph else Assembly(graph, target, donated)
         tried = None if other is None else _plan(other)
-        if other is not None and tried is not None and tried[1].size <= placed.size * (1 - WORTH):
+        if other is not None and tried is not None and tried[1].peak <= placed.peak * (1 - WORTH):
             made, (schedule, placed) = other, tried
         elif switch:
             break
@@ -43,10 +43,10 @@ def schedule_and_plan(
 def _tune(schedule: Schedule, placed: MemoryPlan, target: Lowering) -> tuple[Schedule, MemoryPlan]:
     """Let the target tune a schedule, unless that takes more memory."""
     made = target.tune(schedule)
-    planned = plan(made, target.alignment)
-    return (made, planned) if planned.size <= placed.size * (1 + WORTH) else (schedule, placed)
+    planned = plan(made, target.alignment, target.adopts)
+    return (made, planned) if planned.peak <= placed.peak * (1 + WORTH) else (schedule, placed)
 
 
 def _plan(made: Assembly) -> tuple[Schedule, MemoryPlan]:
     schedule = join_column_folds(made.schedule())
-    return schedule, plan(schedule, made.target.alignment)
+    return schedule, plan(schedule, made.target.alignment, made.target.adopts)

@@ -207,7 +207,10 @@ class NativeStep(_Arrays):
 
 @record
 class LibraryStep:
-    """A row computed by the backend's own kernel, its results copied into the output buffers."""
+    """A row computed by the backend's own kernel, its results copied into the output buffers.
+
+    fails  whether the call may raise an error or never end: then no input is written before it
+    """
 
     op: Op
     inputs: tuple["int | Literal", ...]
@@ -215,6 +218,7 @@ class LibraryStep:
     outputs: tuple[int, ...]
     origin: Origin
     reason: str = ""
+    fails: bool = True
 
     @property
     def reads(self) -> tuple[int, ...]:

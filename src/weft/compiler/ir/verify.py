@@ -66,11 +66,17 @@ def _check_order(schedule: Schedule) -> None:
     """A call that fails or is interrupted leaves all inputs unchanged."""
     wrote = None
     for step in schedule.steps:
-        endless = isinstance(step, NativeStep) and step.routine.endless
-        if wrote and (endless or isinstance(step, GuardStep | LibraryStep)):
+        if wrote and _may_fail(step):
             raise MalformedSchedule(f"{step_text(step)} comes after an input is written: {wrote}")
         if any(schedule.buffers[schedule.storage(i)].takes is not None for i in step.writes):
             wrote = step_text(step)
+
+
+def _may_fail(step: ScheduleStep) -> bool:
+    """Whether a call may end with an error at a step, or never end."""
+    if isinstance(step, LibraryStep):
+        return step.fails
+    return isinstance(step, GuardStep) or (isinstance(step, NativeStep) and step.routine.endless)
 
 
 def _check_buffer(schedule: Schedule, i: int) -> None:
