@@ -1,7 +1,9 @@
-"""The interpreter with what a GPU's target says: products of halves, adopted results."""
+"""The interpreter with what a GPU's target says: products of halves, adopted results, limits."""
 
 from weft.compiler.cuda.computes import library_fails
+from weft.compiler.cuda.limits import GPU_LIMITS
 from weft.compiler.ir.routine import Routine
+from weft.compiler.limits import Limits
 from weft.core.dtypes import REAL
 from weft.core.op import Op
 
@@ -17,8 +19,11 @@ class GpuLike(Interpreter):
     key, alignment, product_dtypes = ("interpreter like a GPU",), 256, REAL
     adopts, passes = True, passes_of(REAL)
 
+    def __init__(self, limits: Limits = GPU_LIMITS, calls: tuple[str, ...] = CALLS):
+        self.limits, self.calls = limits, calls
+
     def supports(self, graph, e) -> str:
-        return "it is a call" if e.op.name in CALLS else super().supports(graph, e)
+        return "it is a call" if e.op.name in self.calls else super().supports(graph, e)
 
     def routine(self, graph, views, e) -> Routine | str | None:
         return None

@@ -25,6 +25,7 @@ from weft.compiler.ir.schedule import (
     Schedule,
 )
 from weft.compiler.ir.verify import verify
+from weft.compiler.limits import LIMITS
 from weft.compiler.memory import MemoryPlan, verify_plan
 from weft.compiler.passes.algebra import algebra
 from weft.compiler.passes.bodies import bodies
@@ -342,7 +343,7 @@ class Interpreter:
     """NumPy as a machine."""
 
     key, alignment, product_dtypes = ("interpreter",), 16, PRODUCT_DTYPES
-    adopts, passes = False, passes_of(PRODUCT_DTYPES)
+    limits, adopts, passes = LIMITS, False, passes_of(PRODUCT_DTYPES)
 
     def supports(self, graph, e) -> str:
         avals = [graph.avals[i] for i in (*e.inputs, *e.outputs) if not isinstance(i, Literal)]

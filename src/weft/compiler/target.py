@@ -11,6 +11,7 @@ from .ir.kernel import Kernel
 from .ir.routine import Routine
 from .ir.schedule import GemmStep, Schedule, ScheduleStep
 from .ir.views import View
+from .limits import Limits
 from .memory import MemoryPlan
 
 Pass = Callable[[Graph], Graph]
@@ -97,6 +98,7 @@ class Lowering(Computing, Protocol):
     alignment  of buffers in the arena, in bytes
     adopts     whether the results of library calls stay in the memory that the library allocated,
                unless they are outputs: the arena has no place for them
+    limits     by which fusion chooses between forms of a program
     passes     (name, pass) in order; each from a graph to one of the same values
     """
 
@@ -105,6 +107,9 @@ class Lowering(Computing, Protocol):
 
     @property
     def adopts(self) -> bool: ...
+
+    @property
+    def limits(self) -> Limits: ...
 
     @property
     def passes(self) -> Passes: ...

@@ -9,6 +9,7 @@ from ..cache import schedules
 from ..ir.kernel import Kernel
 from ..ir.routine import Routine
 from ..ir.schedule import GemmStep, Schedule, ScheduleStep
+from ..limits import LIMITS, Limits
 from ..memory import ALIGNMENT, MemoryPlan
 from ..native.objects import machine_key
 from ..target import Passes
@@ -28,6 +29,7 @@ class Cpu(Computes):
 
     alignment: int = ALIGNMENT
     adopts: bool = False
+    limits: Limits = LIMITS
     passes: Passes = PASSES
 
     @property

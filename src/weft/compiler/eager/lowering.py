@@ -13,6 +13,7 @@ from .. import pipeline
 from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step, Strides, renumber
 from ..ir.schedule import KernelStep, Schedule
 from ..ir.views import View
+from ..limits import LIMITS, Limits
 from ..memory import ALIGNMENT
 from ..passes.rewriting import Builder
 
@@ -26,6 +27,7 @@ class AsWritten:
 
     alignment: int = ALIGNMENT
     adopts: bool = False
+    limits: Limits = LIMITS
     passes: tuple[()] = ()
     product_dtypes: tuple[()] = ()
 

@@ -33,6 +33,7 @@ from .column_folds import by_rows
 from .domain import STILL, Axes, Group
 from .groups import Grouping, Unit
 from .joined_folds import join_column_folds
+from .line_folds import split_lines
 from .order import Peak, Work, order_units, peak_of
 from .softmax import by_products
 from .two_stage_folds import split_stages
@@ -45,7 +46,8 @@ def schedule_graph(
 
     donated   maps the position of an output to that of the input whose memory it may take
     """
-    return join_column_folds(Assembly(graph, target, donated or {}).schedule())
+    made = Assembly(graph, target, donated or {}).schedule()
+    return join_column_folds(made)
 
 
 class Assembly:
@@ -151,6 +153,13 @@ class Assembly:
         """The moment of peak memory, and the equations that run after it."""
         found = peak_of(self.works, self.order, frozenset(self.outputs))
         return found, {k for u in found.later for k in self.grouping.units[u].equations}
+
+    @property
+    def points(self) -> set[int]:
+        """The elementwise equations of kernels."""
+        kernels = [unit for unit in self.grouping.units.values() if unit.group is not None]
+        every = {k for unit in kernels for k in unit.equations}
+        return {k for k in every if not self.graph.equations[k].op.folds}
 
     def schedule(self) -> Schedule:
         """Emit all steps, in order."""
@@ -338,7 +347,9 @@ class Assembly:
         kernel, reads, stored = self.fused[u]
         origins = tuple(dict.fromkeys(self.graph.equations[k].origin for k in unit.equations))
         operands, results = tuple(map(self.view, reads)), tuple(map(self.root, stored))
-        stages = split_stages(kernel) or by_rows(kernel)
+        limits = self.target.limits
+        stages = split_stages(kernel, limits) or by_rows(kernel, limits)
+        stages = stages or split_lines(kernel, limits)
         if stages is None:
             return [KernelStep(kernel, operands, results, origins)]
         lines = tuple(self._line(stages.length, dtype) for dtype in stages.lines)
