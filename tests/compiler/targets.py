@@ -43,6 +43,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         ),
         "loops as native routines: their steps, texts and errors",
     ),
+    "test_gpu_like.py": {ALL: "chooses its target by itself"},
     "test_memory.py": {ALL: "plans of schedules that are put together by hand"},
     "test_seam.py": {ALL: "chooses targets by itself"},
 }

@@ -1,5 +1,7 @@
 """The passes that prepare a graph for a GPU, in order."""
 
+from functools import partial
+
 from ..passes.algebra import algebra
 from ..passes.bodies import bodies
 from ..passes.common import common
@@ -13,13 +15,15 @@ from ..passes.loops import loops
 from ..passes.products import products
 from ..passes.sink import sink
 from ..target import Passes, optimise
+from .computes import PRODUCT_DTYPES
+from .routines.table import ROWS, readable
 
 PASSES: Passes = (
     ("dead", dead),
     ("loops", loops),
     ("fold", fold),
     ("expand", lambda graph: expand(graph, EXPANSIONS)),
-    ("contract", contract),
+    ("contract", partial(contract, dtypes=PRODUCT_DTYPES)),
     ("algebra", algebra),
     ("layout", layout),
     ("fold again", fold),
@@ -28,9 +32,9 @@ PASSES: Passes = (
     ("dead again", dead),
     ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))),
     ("sink", sink),
-    ("copies", lambda graph: copies(graph, (), lambda e, k, view: True)),
+    ("copies", lambda graph: copies(graph, ROWS, readable, PRODUCT_DTYPES)),
     ("common again", common),
-    ("products", products),
+    ("products", partial(products, dtypes=PRODUCT_DTYPES)),
     ("dead at last", dead),
     ("apart", apart),
 )
