@@ -12,8 +12,8 @@ from ..ir.kernel import Kernel
 from ..ir.routine import Routine
 from ..ir.schedule import GemmStep, Schedule, ScheduleStep
 from ..ir.views import View
-from ..memory import MemoryPlan
 from ..limits import Limits
+from ..memory import MemoryPlan
 from ..target import Passes
 from .computes import PRODUCT_DTYPES, library_fails, supports
 from .costs import step_cost
