@@ -340,3 +340,25 @@ def gru_cell(x: Array, y: Array, h: Array) -> tuple[Array, Array]:
     n += r * y[..., 2 * width :]
     np.tanh(n, n)
     return n + z * (h - n), gates
+
+
+def mean_nll(logs: Array, classes: Array, ignored: int) -> tuple[Array, Array]:
+    counts = classes != ignored
+    classes = checked_classes(np.where(counts, classes, 0), logs.shape[-1])
+    shape = np.broadcast_shapes(logs.shape[:-1], classes.shape)
+    wide = np.broadcast_to(_wide(logs), (*shape, logs.shape[-1]))
+    places = np.broadcast_to(classes, shape)[..., None]
+    picked = np.take_along_axis(wide, places, -1)[..., 0]
+    n = np.maximum(np.broadcast_to(counts.sum(-1), shape[:-1]), 1).astype(wide.dtype)
+    total = np.where(counts, picked, wide.dtype.type(0)).sum(-1)
+    return _in(logs.dtype, -total / n), _in(logs.dtype, n)
+
+
+def nll_gradient(g: Array, classes: Array, ignored: int, width: int) -> Array:
+    lead = np.broadcast_shapes(np.shape(g), classes.shape[:-1])
+    classes = np.broadcast_to(classes, (*lead, classes.shape[-1]))
+    counts = (classes != ignored)[..., None]
+    z = np.zeros((*classes.shape, width), g.dtype)
+    values = np.where(counts, -np.broadcast_to(g, lead)[..., None, None], g.dtype.type(0))
+    np.put_along_axis(z, np.where(counts, classes[..., None], 0), values, -1)
+    return z

@@ -14,6 +14,8 @@ from .types import Array, Axes, Function, Operand, Shape
 
 _HALF = (torch.float16, torch.bfloat16)
 _aten = torch.ops.aten
+_layer_norm = _aten.native_layer_norm.default
+_layer_norm_backward = _aten.native_layer_norm_backward.default
 
 
 gelu = torch.nn.functional.gelu
@@ -138,26 +140,26 @@ def layer_norm_gradient(
 def native_layer_norm(
     x: Array, w: Array, b: Array, eps: float, dtype: np.dtype
 ) -> tuple[Array, Array, Array]:
-    lines, scale, shift = (_single_on_cpu(a) for a in (x, w, b))
-    out, mean, rate = _aten.native_layer_norm(lines, w.shape, scale, shift, eps)
-    raw = torch_.raw_dtype(dtype)
-    return out.to(x.dtype), mean.to(raw), rate.to(raw)
+    own, raw = x.dtype, torch_.raw_dtype(dtype)
+    if own in _HALF and not x.is_cuda:
+        x, w, b = x.float(), w.float(), b.float()
+    out, mean, rate = _layer_norm(x, w.shape, w, b, eps)
+    if own is raw:
+        return out, mean, rate
+    return out.to(own), mean.to(raw), rate.to(raw)
 
 
 def native_layer_norm_gradient(
     g: Array, x: Array, mean: Array, rate: Array, w: Array
 ) -> tuple[Array, Array, Array]:
-    along, lines, scale = (_single_on_cpu(a) for a in (g, x, w))
-    wide = torch.float32 if x.dtype in _HALF else x.dtype
-    statistics = [s.to(wide).contiguous() for s in (mean, rate)]  # ATen reads them so
-    given = (along, lines, w.shape, *statistics, scale, scale)
-    dx, dw, db = _aten.native_layer_norm_backward(*given, [True, True, True])
-    return dx.to(x.dtype), dw.to(x.dtype), db.to(x.dtype)
-
-
-def _single_on_cpu(x: Array) -> Array:
-    """x; on the CPU half types in float32: ATen would round the statistics to them there."""
-    return x.float() if x.dtype in _HALF and not x.is_cuda else x
+    own = x.dtype
+    if own in _HALF:
+        mean, rate = mean.float(), rate.float()
+        if not x.is_cuda:
+            g, x, w = g.float(), x.float(), w.float()
+    given = (g, x, w.shape, mean.contiguous(), rate.contiguous(), w, w)  # ATen reads them so
+    found = _layer_norm_backward(*given, [True, True, True])
+    return found if found[0].dtype is own else tuple([d.to(own) for d in found])
 
 
 def _last(x: Array, w: Array) -> tuple[int, ...]:

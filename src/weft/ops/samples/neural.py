@@ -155,6 +155,30 @@ def cross_entropy_gradients(rng: Rng) -> Cases:
             yield Case((g, h, lse, rest, x, classes), (smoothing,), f"{shape}, {smoothing}")
 
 
+_NLLS = ((3, 4), (1, 2), (2, 3, 2), (0, 3))
+_IGNORED = -100
+
+
+def _some_classes(rng, lines: tuple[int, ...], n: int):
+    """Classes, some of which are ignored."""
+    return np.where(rng.random(lines) < 0.3, _IGNORED, rng.integers(0, n, lines))
+
+
+def mean_nlls(rng: Rng) -> Cases:
+    for shape in _NLLS:
+        classes = _some_classes(rng, shape[:-1], shape[-1])
+        yield Case((rng.normal(size=shape), classes), (_IGNORED,), f"{shape}")
+    args = rng.normal(size=(2, 3)), np.array([1, 1])
+    yield Case(args, (1,), "none counts", smooth=False)
+
+
+def nll_gradients(rng: Rng) -> Cases:
+    for shape in _NLLS:
+        classes = _some_classes(rng, shape[:-1], shape[-1])
+        args = np.asarray(rng.normal(size=shape[:-2])), classes
+        yield Case(args, (_IGNORED, shape[-1]), f"{shape}")
+
+
 def soft_cross_entropies(rng: Rng) -> Cases:
     for shape in _LOGITS:
         x, q = rng.normal(size=shape), rng.uniform(0.1, 1.0, shape)
