@@ -294,24 +294,47 @@ def _open(gates: Array) -> None:
     np.divide(gates.dtype.type(1), gates, gates)
 
 
-def native_layer_norm(
-    x: Array, w: Array, b: Array, eps: float, dtype: np.dtype
+def native_norm(
+    x: Array, w: Array, b: Array, axes: Axes, eps: float, dtype: np.dtype
 ) -> tuple[Array, Array, Array]:
     wide = _wide(x)
-    axes = tuple(range(x.ndim - w.ndim, x.ndim))
     y, mean, variance = standardise(wide, axes, eps, wide.dtype)
     rate = 1 / np.sqrt(variance + wide.dtype.type(eps))
     return _in(x.dtype, y * _wide(w) + _wide(b)), _in(dtype, mean), _in(dtype, rate)
 
 
 @_in_single
-def native_layer_norm_gradient(
-    g: Array, x: Array, mean: Array, rate: Array, w: Array
+def native_norm_gradient(
+    g: Array, x: Array, mean: Array, rate: Array, w: Array, axes: Axes
 ) -> tuple[Array, Array, Array]:
-    axes, lead = tuple(range(x.ndim - w.ndim, x.ndim)), tuple(range(x.ndim - w.ndim))
     y = _in(x.dtype, (x - mean) * rate)
     dx = projection(g * w, y, axes, True) * rate
-    return _in(x.dtype, dx), (g * y).sum(lead), g.sum(lead)
+    return _in(x.dtype, dx), _fold(g * y, w), _fold(g, w)
+
+
+def native_rms_norm(
+    x: Array, w: Array, axes: Axes, eps: float, dtype: np.dtype
+) -> tuple[Array, Array]:
+    wide = _wide(x)
+    y, square = root_mean_square(wide, axes, eps, wide.dtype)
+    rate = 1 / np.sqrt(square + wide.dtype.type(eps))
+    return _in(x.dtype, y * _wide(w)), _in(dtype, rate)
+
+
+@_in_single
+def native_rms_norm_gradient(
+    g: Array, x: Array, rate: Array, w: Array, axes: Axes
+) -> tuple[Array, Array]:
+    y = _in(x.dtype, x * rate)
+    dx = projection(g * w, y, axes, False) * rate
+    return _in(x.dtype, dx), _fold(g * y, w)
+
+
+def _fold(t: Array, w: Array) -> Array:
+    """t summed to the shape of the weight."""
+    lead = t.ndim - w.ndim
+    axes = (*range(lead), *(lead + k for k, n in enumerate(w.shape) if n == 1))
+    return t.sum(axes).reshape(w.shape)
 
 
 @_in_single

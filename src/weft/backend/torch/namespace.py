@@ -34,6 +34,7 @@ _FAMILIES = (
     "linalg",
     "random",
     "neural",
+    "norms",
     "losses",
     "convolve",
     "pool",

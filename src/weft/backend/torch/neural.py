@@ -14,8 +14,6 @@ from .types import Array, Axes, Function, Operand, Shape
 
 _HALF = (torch.float16, torch.bfloat16)
 _aten = torch.ops.aten
-_layer_norm = _aten.native_layer_norm.default
-_layer_norm_backward = _aten.native_layer_norm_backward.default
 
 
 gelu = torch.nn.functional.gelu
@@ -135,31 +133,6 @@ def layer_norm_gradient(
     dx = projection(g * w, y, _last(y, w), True) * torch.rsqrt(variance + eps)
     lines = (-1, *w.shape) if y.numel() else (0, *w.shape)
     return dx, (g * y).reshape(lines).sum(0), g.reshape(lines).sum(0)
-
-
-def native_layer_norm(
-    x: Array, w: Array, b: Array, eps: float, dtype: np.dtype
-) -> tuple[Array, Array, Array]:
-    own, raw = x.dtype, torch_.raw_dtype(dtype)
-    if own in _HALF and not x.is_cuda:
-        x, w, b = x.float(), w.float(), b.float()
-    out, mean, rate = _layer_norm(x, w.shape, w, b, eps)
-    if own is raw:
-        return out, mean, rate
-    return out.to(own), mean.to(raw), rate.to(raw)
-
-
-def native_layer_norm_gradient(
-    g: Array, x: Array, mean: Array, rate: Array, w: Array
-) -> tuple[Array, Array, Array]:
-    own = x.dtype
-    if own in _HALF:
-        mean, rate = mean.float(), rate.float()
-        if not x.is_cuda:
-            g, x, w = g.float(), x.float(), w.float()
-    given = (g, x, w.shape, mean.contiguous(), rate.contiguous(), w, w)  # ATen reads them so
-    found = _layer_norm_backward(*given, [True, True, True])
-    return found if found[0].dtype is own else tuple([d.to(own) for d in found])
 
 
 def _last(x: Array, w: Array) -> tuple[int, ...]:
