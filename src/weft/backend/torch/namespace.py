@@ -8,6 +8,7 @@ import operator
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -84,6 +85,7 @@ def device_of(x: torch.Tensor) -> str:
     return device_name(x.device)
 
 
+@lru_cache(maxsize=None)
 def device_name(d: torch.device) -> str:
     """Weft's name of a PyTorch device."""
     return "torch" if d.type == "cpu" else f"{d.type}:{d.index}"
