@@ -269,12 +269,12 @@ def _follow_native(found, running_mean, running_var, momentum, count: int, eps: 
     The variance comes from the reciprocal deviation: to some rounding errors of variance + eps.
     """
     y, mean, rate = found
-    if running_mean is not None:
-        _follow("batch_norm", running_mean, reshape(mean, (-1,)), momentum)
-    if running_var is not None:
-        with no_grad():
+    with no_grad():
+        if running_mean is not None:
+            _follow("batch_norm", running_mean, reshape(mean, (-1,)), momentum)
+        if running_var is not None:
             variance = maximum(1.0 / (rate * rate) - float(eps), 0.0) * (count / (count - 1))
-        _follow("batch_norm", running_var, reshape(variance, (-1,)), momentum)
+            _follow("batch_norm", running_var, reshape(variance, (-1,)), momentum)
     return y
 
 

@@ -146,11 +146,7 @@ def _deliver(reached: dict, seed, create_graph: bool) -> GradientMap:
             raw = own.freeze(own.copy(raw) if shared else raw)
             made = g._node if create_graph else mark
             grads[-leaf.id] = wrap(raw, made)
-            if leaf.requested and staging is None:
-                leaf.held = (
-                    wrap(raw, made) if (have := leaf.held) is None else have + wrap(raw, made)
-                )
-            elif leaf.requested:
+            if leaf.requested:
                 leaf.add(wrap(raw, made))
             elif staging is not None:
                 staging.check_unrequested_leaf(leaf)
