@@ -343,8 +343,8 @@ class Optimizer:
         raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
         shared: dict[tuple[Any, ...], dict[str, Any]] = {}
         memory = own_memories([e.param for e, _ in raws])
-        pairs = zip(raws, memory, strict=True)
-        walk([self._job(e, p, g, shared) for (e, g), p in pairs])
+        given = zip(raws, memory, strict=True)
+        walk([self._job(e, p, g, shared) for (e, g), p in given])
         self.changed = [e.param for e, _ in raws]
 
     def compute_update(self, grad: "ArrayLike", param: "Tensor | None" = None) -> "Tensor":
