@@ -33,6 +33,7 @@ class Limits:
     piece_rows         (rows, rows of a piece), in falling order: for columns that are longer
     narrow_rows        rows that are shorter are joined, if they lie one after the other,
     joined_elements    up to this length
+    joins_forward      whether folds of columns are fused with kernels behind them, too
 
     arena_bytes        bytes from which on a lower peak of memory is sought, in
     remat_rounds       rounds at most, if a round saves
@@ -64,6 +65,7 @@ class Limits:
     piece_rows: tuple[tuple[int, int], ...] = ((1 << 10, 64), (0, 16))
     narrow_rows: int = 32
     joined_elements: int = 1 << 10
+    joins_forward: bool = False
 
     arena_bytes: int = 1 << 20
     remat_rounds: int = 4

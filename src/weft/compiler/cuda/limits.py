@@ -27,6 +27,7 @@ GPU_LIMITS = Limits(
     long_columns=128,
     # A block has a piece, and partial sums are at most an eighth of what is summed.
     piece_rows=((1 << 16, 128), (1 << 15, 64), (1 << 13, 24), (1 << 12, 12), (0, 8)),
+    joins_forward=True,
     arena_bytes=1 << 24,
     remat_bytes=1 << 20,
     remat_rows=16,

@@ -47,7 +47,7 @@ def schedule_graph(
     donated   maps the position of an output to that of the input whose memory it may take
     """
     made = Assembly(graph, target, donated or {}).schedule()
-    return join_column_folds(made)
+    return join_column_folds(made, target.limits)
 
 
 class Assembly:

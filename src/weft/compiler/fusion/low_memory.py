@@ -47,5 +47,5 @@ def _tune(schedule: Schedule, placed: MemoryPlan, target: Lowering) -> tuple[Sch
 
 
 def _plan(made: Assembly) -> tuple[Schedule, MemoryPlan]:
-    schedule = join_column_folds(made.schedule())
+    schedule = join_column_folds(made.schedule(), made.target.limits)
     return schedule, plan(schedule, made.target.alignment, made.target.adopts)

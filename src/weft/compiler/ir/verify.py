@@ -66,13 +66,13 @@ def _check_order(schedule: Schedule) -> None:
     """A call that fails or is interrupted leaves all inputs unchanged."""
     wrote = None
     for step in schedule.steps:
-        if wrote and _may_fail(step):
+        if wrote and may_fail(step):
             raise MalformedSchedule(f"{step_text(step)} comes after an input is written: {wrote}")
         if any(schedule.buffers[schedule.storage(i)].takes is not None for i in step.writes):
             wrote = step_text(step)
 
 
-def _may_fail(step: ScheduleStep) -> bool:
+def may_fail(step: ScheduleStep) -> bool:
     """Whether a call may end with an error at a step, or never end."""
     if isinstance(step, LibraryStep):
         return step.fails
