@@ -12,7 +12,7 @@ from ..ir.axes import Axis, axes_of, merge_axes
 from ..ir.kernel import Kernel, moving
 from .arrays import WIDEST, GridArrays, Point, alignment, dtypes_of, index_type
 from .machine import WARP, Machine
-from .steps import emit_step, heavy_steps
+from .steps import emit_step, heavy_steps, words_alive
 
 # Threads of a block; elements that a thread has side by side at most.
 BLOCK = 256
@@ -20,6 +20,9 @@ LANES = 8
 # The same where more than so many steps are not light: each element of a long chain takes tens of
 # registers, and the time is the arithmetic's.
 LANES_OF_CHAINS = ((8, 1), (4, 2), (2, 4))
+# Without folds they are as many as have so few words of values alive: 64 registers leave room for
+# 32 warps, and neighbours share what is computed once for a thread.
+WORDS = 40
 # Lines of a block that is a tile: a warp for each.
 ROWS = BLOCK // WARP
 # Bytes that a thread should have under way, and threads from which on it takes several groups.
@@ -58,7 +61,7 @@ def plan_flat(kernel: Kernel, aligned: int) -> FlatPlan:
     axes = merge_axes([axis for axis in axes_of(kernel) if axis.size != 1])
     lane = pick_lane(axes, kinds)
     outer = tuple([axis for axis in axes if axis is not lane])
-    lanes = pick_lanes(outer, lane, kinds, aligned, most_lanes(kernel), ragged=not outer)
+    lanes = pick_lanes(outer, lane, kinds, aligned, _most_lanes(kernel), ragged=not outer)
     crossing = _crossing(outer, lane, lanes)
     if crossing is not None:
         outer = (*(axis for axis in outer if axis is not crossing), crossing)
@@ -83,6 +86,14 @@ def most_lanes(kernel: Kernel) -> int:
     """The elements that a thread may have side by side."""
     heavy = heavy_steps(kernel)
     return next((lanes for steps, lanes in LANES_OF_CHAINS if heavy > steps), LANES)
+
+
+def _most_lanes(kernel: Kernel) -> int:
+    """The same for a kernel without folds."""
+    lanes, words = LANES, words_alive(kernel)
+    while heavy_steps(kernel) > LANES_OF_CHAINS[-1][0] and lanes > 1 and lanes * words > WORDS:
+        lanes //= 2
+    return lanes
 
 
 def pick_lane(axes: Sequence[Axis], kinds: Sequence[np.dtype]) -> Axis:
