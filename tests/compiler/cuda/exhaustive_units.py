@@ -2,8 +2,9 @@
 
 Run on a card: python tests/compiler/cuda/exhaustive_units.py [--device cuda] [--every 1] [names]
 
-Takes some seconds per function; `--device cpu --every 99991` tries the script itself. Prints the worst error in units in the last place, where it is, and how many infinities, NaN and
-signed zeros differ; exits with 1 if an error is beyond two units or anything differs.
+Takes some seconds per function; `--device cpu --every 99991` tries the script itself. Prints the
+worst error in units in the last place, where it is, and how many infinities, NaN and signed zeros
+differ; exits with 1 if an error is beyond two units or anything differs.
 """
 
 import argparse

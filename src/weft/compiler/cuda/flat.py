@@ -1,12 +1,14 @@
 """Kernels without folds: every thread computes some groups of neighbouring elements."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from math import prod
+from operator import or_
 
 import numpy as np
 
 from ...core.record import record
+from ..emit.arithmetic import anywhere
 from ..emit.code import LLValue
 from ..ir.axes import Axis, axes_of, merge_axes
 from ..ir.kernel import Kernel, moving
@@ -91,9 +93,14 @@ def most_lanes(kernel: Kernel) -> int:
 def _most_lanes(kernel: Kernel) -> int:
     """The same for a kernel without folds."""
     lanes, words = LANES, words_alive(kernel)
-    while heavy_steps(kernel) > LANES_OF_CHAINS[-1][0] and lanes > 1 and lanes * words > WORDS:
+    while is_chain(kernel) and lanes > 1 and lanes * words > WORDS:
         lanes //= 2
     return lanes
+
+
+def is_chain(kernel: Kernel) -> bool:
+    """Whether the time of a kernel is its arithmetic's."""
+    return heavy_steps(kernel) > LANES_OF_CHAINS[-1][0]
 
 
 def pick_lane(axes: Sequence[Axis], kinds: Sequence[np.dtype]) -> Axis:
@@ -209,15 +216,54 @@ def _emit_elements(
     arrays: GridArrays, points: Sequence[tuple[Point, LLValue | None]], lanes: int
 ) -> None:
     """All steps at some points: everything is loaded before anything is stored."""
+    if is_chain(arrays.kernel):
+        for point, inside in points:
+            arrays.when(inside, partial(_emit_chain, arrays, point, lanes))
+        return
+    known = _compute(arrays, [point for point, _ in points], lanes)
+    for (point, inside), values in zip(points, known, strict=True):
+        arrays.when(inside, partial(_store, arrays, point, values))
+
+
+def _emit_chain(arrays: GridArrays, point: Point, lanes: int) -> None:
+    """All steps without their rare cases; if there is one, all again for one element at a time.
+
+    So there is one branch, and registers hold no place to return to from each rare case.
+    """
+    code = arrays.code
+    code.doubts = []
+    (values,) = _compute(arrays, [point], lanes)
+    doubts, code.doubts = code.doubts, None
+    if not doubts:
+        _store(arrays, point, values)
+        return
+    again, usual, after = code.label(), code.label(), code.label()
+    code.go_if(anywhere(reduce(or_, doubts)), again, usual, rarely=True)
+    code.start(usual)
+    _store(arrays, point, values)
+    code.go(after)
+    code.start(again)
+    arrays.loop(lanes, 1, partial(_emit_exactly, arrays, point))
+    code.go(after)
+    code.start(after)
+
+
+def _emit_exactly(arrays: GridArrays, point: Point, lane: LLValue) -> None:
+    """All steps of one element of a group, with their rare cases."""
+    at = arrays.advance(point, arrays.lane, lane)
+    _store(arrays, at, _compute(arrays, [at], 1)[0])
+
+
+def _compute(arrays: GridArrays, points: Sequence[Point], lanes: int) -> list[dict[int, LLValue]]:
+    """The values at some points."""
     kernel, code = arrays.kernel, arrays.code
     base, needed = len(kernel.operands), sorted(moving(kernel, 0))
-    values = [{i: arrays.read(i, point, lanes) for i in needed if i < base} for point, _ in points]
+    values = [{i: arrays.read(i, point, lanes) for i in needed if i < base} for point in points]
     for known in values:
         for i in needed:
             if i >= base:
                 known[i] = emit_step(code, kernel, i, known.__getitem__)
-    for (point, inside), known in zip(points, values, strict=True):
-        arrays.when(inside, partial(_store, arrays, point, known))
+    return values
 
 
 def _store(arrays: GridArrays, point: Point, known: dict[int, LLValue]) -> None:

@@ -80,6 +80,9 @@ def rarely_all(
 ) -> list[LLValue]:
     """The same for several values."""
     code = mask.code
+    if code.doubts is not None:
+        code.doubts.append(mask)
+        return list(usual)
     before, slow, after = code.block, code.label(), code.label()
     code.go_if(anywhere(mask), slow, after, rarely=True)
     code.start(slow)

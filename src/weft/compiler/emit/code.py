@@ -329,6 +329,8 @@ class Code:
         self.parameters = [LLValue(self, kind, self._fresh()) for kind in parameters]
         self._entry: list[str] = []
         self._hidden: dict[str, LLValue] = {}
+        # Conditions under which what is being emitted is wrong, if that is put right elsewhere.
+        self.doubts: list[LLValue] | None = None
         # What emitters found for a value, by its name, and use again.
         self.memo: dict[tuple[str, str], Any] = {}
 

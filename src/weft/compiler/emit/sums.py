@@ -3,7 +3,7 @@
 from .arithmetic import fma, size
 from .code import LLValue
 
-_Factors = tuple[LLValue, ...]
+_Factors = tuple[LLValue, LLValue] | tuple[()]
 
 
 def _contracts(x: LLValue) -> bool:
@@ -67,6 +67,10 @@ def _is_within(x: LLValue, factors: _Factors) -> bool:
 def strong_product(g: LLValue, d: LLValue) -> LLValue:
     """g·d, and zero where either factor is zero."""
     none = g.same(0.0)
+    if g.code.doubts is not None:  # a sum with 0 is no −0; products of 0 are NaN or 0
+        product = fma(g, d, 0.0)
+        g.code.doubts.append(product.is_nan())
+        return product
     if _contracts(g):  # the smaller factor is compared: NaN is none
         return size(g).intrinsic("minnum", size(d)).compare("ne", 0.0).choose(g * d, none)
     product = d.compare("ne", 0.0).choose(g * d, none)

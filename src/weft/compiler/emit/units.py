@@ -11,9 +11,10 @@ import math
 from .arithmetic import copy_sign, fma, horner, size
 from .code import LLValue, lanes_of
 
-_LOG2E, _LOG2E_LOW = 1.4426950216293335, 1.925963033500011e-08
+# log₂e as a number of few bits, whose products less n are exact where x is large, and the rest.
+_LOG2E, _LOG2E_LOW = 1.4375, 0.005195040721446276
 # Exponents of the scale in 2ˣ = 2ⁿ·2ʳ: normal numbers; r is what is left, also beyond them.
-_EXPONENTS = 126
+_LEAST, _MOST = -126, 127
 # Added to a small number, its last bits are that number plus the bias of exponents.
 _MAGIC = 1.5 * 2**23 + 127
 # (tanh t − t)/t³ in powers of t² for |t| ≤ 0.9: error 1.6e-8.
@@ -59,10 +60,11 @@ def reciprocal(x: LLValue) -> LLValue:
 
 def exp(x: LLValue) -> LLValue:
     """2ⁿ·2ʳ with n + r = x·log₂e; NaN and infinities go on in r."""
-    # n within ±126 as a part of that range: a sum is clamped to [0, 1] for nothing.
-    part = fma(x, _LOG2E / (2 * _EXPONENTS), 0.5)
+    # n as a part of its range: the GPU clamps a sum to [0, 1] in the same instruction.
+    wide = _MOST - _LEAST
+    part = fma(x, math.log2(math.e) / wide, -_LEAST / wide)
     part = part.intrinsic("maxnum", 0.0).intrinsic("minnum", 1.0)
-    shifted = fma(part, 2.0 * _EXPONENTS, _MAGIC - _EXPONENTS)
+    shifted = fma(part, float(wide), _MAGIC + _LEAST)
     r = fma(x, _LOG2E_LOW, fma(x, _LOG2E, -(shifted - _MAGIC)))
     scale = (shifted.bits << 23).as_float("float")
     return exp2_unit(r) * scale
