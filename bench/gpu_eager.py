@@ -109,21 +109,75 @@ def chain(place: Place) -> Case:
     return gradient_case(name, leaves, loss(wf), loss(torch), loss(torch), 1e-5)
 
 
+def norm_case(
+    place: Place, name: str, shape: tuple[int, ...], weights: list[int], norm: Any, dtype: Any
+) -> Case:
+    """A norm and its gradients: norm(fn, make, x, *weights), where `make` makes a tensor."""
+    x, g = (place.normal(*shape, seed=s, dtype=dtype) for s in (1, 2))
+    others = [place.normal(n, seed=3 + k, dtype=dtype) for k, n in enumerate(weights)]
+    cotangent = wf.asarray(g)
+
+    def ours(*leaves):
+        return _Backward(norm(F, lambda t: wf.asarray(t), *leaves), cotangent)
+
+    def theirs(*leaves):
+        y = norm(T, lambda t: t.to(leaves[0].dtype), *leaves)
+        return _Backward(y, g.to(y.dtype))
+
+    size = "×".join(map(str, shape))
+    shown = f"{name} {size} {str(dtype).removeprefix('torch.')}, forward and gradients"
+    tolerance = 2e-2 if dtype is torch.bfloat16 else 1e-5
+    return gradient_case(shown, [x, *others], ours, theirs, theirs, tolerance)
+
+
+def _rows_of(place: Place) -> tuple[int, int]:
+    return (64, 128) if place.small else (16384, 4096)
+
+
 def layer_norm(place: Place) -> Case:
-    rows, width = (64, 128) if place.small else (16384, 4096)
+    rows, width = _rows_of(place)
+
+    def norm(fn, make, x, w, b):
+        return fn.layer_norm(x, (width,), w, b)
+
     half = torch.bfloat16
-    x, g = (place.normal(rows, width, seed=s, dtype=half) for s in (1, 2))
-    w, b = (place.normal(width, seed=s, dtype=half) for s in (3, 4))
-    weights = wf.asarray(g)
+    return norm_case(place, "layer norm", (rows, width), [width, width], norm, half)
 
-    def ours(x, w, b):
-        return _Backward(F.layer_norm(x, (width,), w, b), weights)
 
-    def theirs(x, w, b):
-        return _Backward(T.layer_norm(x, (width,), w, b), g.to(x.dtype))
+def rms_norm(place: Place) -> Case:
+    rows, width = _rows_of(place)
 
-    name = f"layer norm {rows}×{width} bfloat16, forward and gradients"
-    return gradient_case(name, [x, w, b], ours, theirs, theirs, 2e-2)
+    def norm(fn, make, x, w):
+        return fn.rms_norm(x, (width,), w, 1e-6)
+
+    return norm_case(place, "rms norm", (rows, width), [width], norm, torch.bfloat16)
+
+
+def _images(place: Place) -> tuple[int, int, int, int]:
+    return (4, 8, 5, 5) if place.small else (64, 256, 56, 56)
+
+
+def group_norm(place: Place) -> Case:
+    shape = _images(place)
+
+    def norm(fn, make, x, w, b):
+        return fn.group_norm(x, shape[1] // 4, w, b)
+
+    return norm_case(place, "group norm", shape, [shape[1]] * 2, norm, torch.float32)
+
+
+def batch_norm(place: Place) -> Case:
+    """In training, with running statistics."""
+    shape = _images(place)
+    held: dict[Any, list[Any]] = {}
+
+    def norm(fn, make, x, w, b):
+        if (fn, x.dtype) not in held:
+            like = torch.zeros(shape[1], device=place.torch), torch.ones(shape[1])
+            held[fn, x.dtype] = [make(v.to(place.torch)) for v in like]
+        return fn.batch_norm(x, *held[fn, x.dtype], w, b, True)
+
+    return norm_case(place, "batch norm", shape, [shape[1]] * 2, norm, torch.float32)
 
 
 @dataclass(frozen=True)
@@ -265,7 +319,8 @@ def mlp(place: Place) -> Case:
     return Case("MLP 64-128-128-10, batch 32, AdamW step", counted, theirs, results, 1e-4)
 
 
-CASES = (chain, adamw, mlp, layer_norm, linear, stack)
+NORMS = (layer_norm, rms_norm, group_norm, batch_norm)
+CASES = (chain, adamw, mlp, *NORMS, linear, stack)
 
 
 def error(found: list[Any], exact: list[Any]) -> float:
@@ -323,7 +378,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
     parser.add_argument("--small", action="store_true", help="sizes for a test")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--parameters", type=int, help="of AdamW; default 10^9")
-    parser.add_argument("cases", nargs="*", help="chain, adamw, mlp, layer_norm, linear, stack")
+    parser.add_argument("cases", nargs="*", help="e.g. chain adamw mlp layer_norm linear stack")
     given = parser.parse_args(arguments)
     if given.device != "torch" and not wf.cuda.is_available():
         raise SystemExit("there is no GPU; --device torch --small runs on the CPU")

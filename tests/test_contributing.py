@@ -111,7 +111,7 @@ taken = flatten_arguments(given, {}, lambda name: False, True)
 program = trace("f", f, taken)
 schedule, plan = pipeline.lower(program.graph, {}, target)
 made = target.build(schedule, plan).run([p.read(taken.call) for p in program.places])
-assert plan.size > 0 and {type(s).__name__ for s in schedule.steps} >= {"GemmStep", "LibraryStep"}
+assert plan.size > 0 and {s.op.name for s in schedule.steps} >= {"matmul", "softmax", "solve"}
 for want, got in zip(f(*given), made, strict=False):
     np.testing.assert_allclose(got, want.numpy(), rtol=1e-12)
 """,

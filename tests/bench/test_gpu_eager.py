@@ -15,8 +15,8 @@ from bench import gpu_eager
 def test_every_case_is_checked_and_timed(capsys):
     ratios = gpu_eager.main(["--device", "torch", "--small", "--rounds", "1"])
     text = capsys.readouterr().out
-    assert len(ratios) == len(gpu_eager.CASES) == 6 and all(r > 0 for r in ratios)
-    assert "geometric mean" in text and text.count("bfloat16") == 3
+    assert len(ratios) == len(gpu_eager.CASES) == 9 and all(r > 0 for r in ratios)
+    assert "geometric mean" in text and text.count("bfloat16") == 4
 
 
 def test_wrong_results_are_refused():

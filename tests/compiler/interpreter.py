@@ -7,6 +7,7 @@ and memory that nothing has written holds NaN and odd numbers, so that a wrong p
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -24,6 +25,7 @@ from weft.compiler.ir.schedule import (
     Schedule,
 )
 from weft.compiler.ir.verify import verify
+from weft.compiler.limits import LIMITS
 from weft.compiler.memory import MemoryPlan, verify_plan
 from weft.compiler.passes.algebra import algebra
 from weft.compiler.passes.bodies import bodies
@@ -41,6 +43,7 @@ from weft.compiler.passes.sink import sink
 from weft.compiler.target import optimise
 from weft.core.backends import BACKENDS, KERNELS
 from weft.core.dispatch import beside_bfloat16
+from weft.core.dtypes import accumulator, float32, float64
 from weft.core.op import TABLE, Op
 from weft.graph.graph import Literal
 from weft.ops.batching import pointwise
@@ -106,7 +109,10 @@ class Memory:
         elif isinstance(step, LibraryStep):
             values = [i.value if isinstance(i, Literal) else self.array(i) for i in step.inputs]
             for i, z in zip(step.outputs, library_results(step, values), strict=True):
-                self.array(i)[...] = z
+                if i in self.lines:
+                    self.array(i)[...] = z
+                else:  # it has no place in the arena
+                    self.lines[i] = np.array(z, self.schedule.buffers[i].dtype).reshape(-1)
         else:
             assert isinstance(step, GuardStep), step
             if not self.array(step.flag):
@@ -116,8 +122,10 @@ class Memory:
         a, b, c = (self.walk(*access) for access in step.accesses())
         a = a.swapaxes(-1, -2) if step.transpose_a else a
         b = b.swapaxes(-1, -2) if step.transpose_b else b
+        wide = accumulator(c.dtype)
         with BACKENDS[np.ndarray].quiet():
-            c[...] = step.alpha * (a @ b) + (step.beta * c if step.beta else 0)
+            made = step.alpha * (a.astype(wide) @ b.astype(wide))
+            c[...] = made + step.beta * c.astype(wide) if step.beta else made
 
     def _routine(self, step: NativeStep) -> None:
         routine = step.routine
@@ -301,33 +309,42 @@ ROUTINES = (
     *("checked_take", "checked_take_along_axis", "checked_segment_sum", "prepared_cumsum"),
     *("prepared_sort", "prepared_argsort", "draw_words", "draw_uniform", "draw_normal"),
 )
-# What holds for any machine, and nothing besides.
-PASSES = (
-    ("dead", dead),
-    ("loops", loops),
-    ("fold", fold),
-    ("pooling", pooling),
-    ("expand", lambda graph: expand(graph, EXPANSIONS)),
-    ("contract", contract),
-    ("algebra", algebra),
-    ("layout", layout),
-    ("fold again", fold),
-    ("algebra again", algebra),
-    ("common", common),
-    ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))),
-    ("sink", sink),
-    ("copies", lambda graph: copies(graph, ROUTINES, lambda e, k, view: True)),
-    ("common again", common),
-    ("products", products),
-    ("dead again", dead),
-    ("apart", apart),
-)
+PRODUCT_DTYPES = (float32, float64)
+
+
+def passes_of(product_dtypes) -> tuple:
+    """What holds for any machine that multiplies in these dtypes, and nothing besides."""
+
+    def inside(graph):
+        return bodies(graph, lambda body: optimise(body, passes_of(product_dtypes)))
+
+    return (
+        ("dead", dead),
+        ("loops", loops),
+        ("fold", fold),
+        ("pooling", pooling),
+        ("expand", lambda graph: expand(graph, EXPANSIONS)),
+        ("contract", partial(contract, dtypes=product_dtypes)),
+        ("algebra", algebra),
+        ("layout", layout),
+        ("fold again", fold),
+        ("algebra again", algebra),
+        ("common", common),
+        ("bodies", inside),
+        ("sink", sink),
+        ("copies", lambda graph: copies(graph, ROUTINES, lambda *_: True, product_dtypes)),
+        ("common again", common),
+        ("products", partial(products, dtypes=product_dtypes)),
+        ("dead again", dead),
+        ("apart", apart),
+    )
 
 
 class Interpreter:
     """NumPy as a machine."""
 
-    key, alignment, passes = ("interpreter",), 16, PASSES
+    key, alignment, product_dtypes = ("interpreter",), 16, PRODUCT_DTYPES
+    limits, adopts, passes = LIMITS, False, passes_of(PRODUCT_DTYPES)
 
     def supports(self, graph, e) -> str:
         avals = [graph.avals[i] for i in (*e.inputs, *e.outputs) if not isinstance(i, Literal)]
@@ -358,6 +375,9 @@ class Interpreter:
 
     def takes_long(self, work, dtype=None) -> bool:
         return isinstance(work, Kernel) and prod(work.domain) > 64
+
+    def library_fails(self, op: Op) -> bool:
+        return True
 
     def tune(self, schedule: Schedule) -> Schedule:
         return schedule

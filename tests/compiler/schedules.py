@@ -58,16 +58,17 @@ class Machine(Memory):
     """A schedule that is interpreted; the CPU's routines and, if asked for, kernels are native.
 
     by_native  whether kernels are
+    placed     where scratch memory lies; None: as the CPU has it
     """
 
-    def __init__(self, schedule: Schedule, inputs, by_native: bool = False):
+    def __init__(self, schedule: Schedule, inputs, by_native: bool = False, placed=None):
         self.by_native = by_native
         pairs = zip(schedule.inputs, inputs, strict=True)
         arrays = {i: np.array(x, schedule.buffers[i].dtype) for i, x in pairs}
         for i, b in enumerate(schedule.buffers):
             if b.role == "output" and b.base is None and b.takes is None:
                 arrays[i] = np.full(b.nbytes, 0xFF, np.uint8).view(b.dtype)
-        super().__init__(schedule, plan(schedule), arrays)
+        super().__init__(schedule, plan(schedule) if placed is None else placed, arrays)
 
     def run(self) -> list[np.ndarray]:
         for step in self.schedule.steps:

@@ -18,6 +18,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "test_nothing_that_comes_between_is_swallowed": "what only the CPU leaves to the backend",
         "test_complex_numbers_are_the_backends": "what only the CPU leaves to the backend",
     },
+    "fusion/test_limits.py": {ALL: "chooses its targets by itself"},
     "fusion/test_remat.py": {
         "test_the_peak_of_a_step_is_what_was_said": "the CPU's own count of bytes",
     },
@@ -43,6 +44,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         ),
         "loops as native routines: their steps, texts and errors",
     ),
+    "test_gpu_like.py": {ALL: "chooses its target by itself"},
     "test_memory.py": {ALL: "plans of schedules that are put together by hand"},
     "test_seam.py": {ALL: "chooses targets by itself"},
 }

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, Never
 
@@ -17,7 +16,7 @@ def _casting(autocast: Autocast) -> Iterator[None]:
     """A block under autocast, which keeps the casts of parameters until its end."""
     kept = KeptCasts()
     try:
-        with override_settings(autocast=replace(autocast, kept=kept)):
+        with override_settings(autocast=Autocast(autocast.dtype, autocast.columns, kept)):
             yield
     finally:
         kept.close()

@@ -54,7 +54,7 @@ class PrecisionMode(Enum):
 
 
 _CONVOLUTIONS = ("convolution", "convolution_biased")
-_NORM = ("standardise", "scale_shift")
+_NORM = ("standardise", "scale_shift", "native_norm")
 # The rows that public functions of other names are made of.
 MADE_OF: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONVOLUTIONS),
@@ -62,9 +62,9 @@ MADE_OF: dict[str, tuple[str, ...]] = {
         ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), ("convolution_transposed",)
     ),
     "linear": ("linear", "matmul"),
-    "layer_norm": ("layer_norm", "native_layer_norm", *_NORM),
+    "layer_norm": ("layer_norm", *_NORM),
     **dict.fromkeys(("group_norm", "instance_norm", "batch_norm"), _NORM),
-    "rms_norm": ("root_mean_square",),
+    "rms_norm": ("root_mean_square", "native_rms_norm"),
     "scaled_dot_product_attention": ("attention",),
     "lstm": ("lstm_cell",),
     "gru": ("gru_cell",),

@@ -18,6 +18,8 @@ from ..ops import structural
 from .foreign import refuse_imaginary
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .tensor import Tensor
     from .types import ArrayLike
 
@@ -73,22 +75,33 @@ def check_untracked(args: Any, what: str) -> None:
 
 def own_memory(x: Any) -> Any:
     """The raw memory of x, marked as overwritten now; frozen memory is copied first."""
+    return own_memories((x,))[0]
+
+
+def own_memories(tensors: Iterable[Any]) -> list[Any]:
+    """`own_memory` of several tensors."""
     settings = current.get()
     if settings.staging is not None:
         raise errors.StagingError(
             "in a function that is being compiled, this cannot change a tensor in place; use "
             "copy_(), or do it outside of the function"
         )
-    if settings.saving is not None:
-        settings.saving.before_write(x)
-    xp = BACKENDS[type(x._data)]
-    if xp.is_frozen(x._data):
-        share.refuse_view(x, "writing into a tensor")
-        share.leave(x)
-        x._data = xp.copy(x._data)
-    else:
-        versions.stamp(x._data)
-    return x._data
+    raws, written = [], []
+    for x in tensors:
+        if settings.saving is not None:
+            settings.saving.before_write(x)
+        raw = x._data
+        xp = BACKENDS[raw.__class__]
+        if xp.is_frozen(raw):
+            share.refuse_view(x, "writing into a tensor")
+            share.leave(x)
+            x._data = raw = xp.copy(raw)
+        else:
+            written.append(versions.watch_memory(raw))
+        raws.append(raw)
+    if written:
+        versions.stamp_all(written)
+    return raws
 
 
 def into(op: Op, args: Any, out: Tensor, name: str = "") -> Tensor:

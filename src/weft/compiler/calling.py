@@ -100,12 +100,16 @@ class Calling:
         """An output's position in `fresh`, and the first task that writes it; else None.
 
         Only if nothing can fail once it is written, except that a signal handler may end the call.
-        A library call may fail, and may run user code, so a schedule with one has no such output.
+        A library call that may fail may run user code, too: a schedule with one has no such output.
         """
         steps, storage = self.schedule.steps, self.schedule.storage
         i = self.schedule.outputs[output]
         n = self.signature.argument.get(i, -1) - self.signature.inputs
-        if n < 0 or not self.is_bound(i) or any([isinstance(s, LibraryStep) for s in steps]):
+        if (
+            n < 0
+            or not self.is_bound(i)
+            or any([isinstance(s, LibraryStep) and s.fails for s in steps])
+        ):
             return None
         first = next(k for k, s in enumerate(steps) if i in map(storage, s.writes))
         failing = any([isinstance(s, GuardStep) for s in steps[first:]])

@@ -41,7 +41,8 @@ class CallBytes:
     inputs         arguments, captured tensors and state
     outputs        results with new memory
     constants      of the program
-    library        results and copies inside of a library call, at most
+    library        results and copies inside of a library call, at most; where the target adopts
+                   them, the results that are alive at once
     arena          values in between
     unconstrained  the arena if nothing is computed again
     tables         of the program itself, at most: addresses, tasks
@@ -83,8 +84,10 @@ def call_bytes(schedule: Schedule, placed: "MemoryPlan") -> CallBytes:
     inputs, outputs, constants = (
         sum([b.nbytes for b in own if b.role == role]) for role in ("input", "output", "constant")
     )
-    calls = [s for s in schedule.steps if isinstance(s, LibraryStep)]
-    library = max([_library_bytes(schedule, step) for step in calls], default=0)
+    library = placed.adopted
+    if library is None:
+        calls = [s for s in schedule.steps if isinstance(s, LibraryStep)]
+        library = max([_library_bytes(schedule, step) for step in calls], default=0)
     again = placed.again or Recomputation(0, 0.0, placed.size)
     arguments = len(schedule.inputs) + len(schedule.outputs)
     tables = _TABLES + _OF_STEP * (len(schedule.steps) - again.steps) + _OF_ARGUMENT * arguments
@@ -96,15 +99,23 @@ class MemoryPlan:
     """The layout of the arena.
 
     offsets  in bytes, by scratch buffer
-    size     bytes of the arena: the peak memory beside inputs and outputs
+    size     bytes of the arena
     least    the bytes that are alive at the worst step: a lower bound of any plan
     again    what steps that run again save; None without such steps
+    adopted  bytes of library results outside of the arena that are alive at once, at most; None if
+             the target does not adopt them
     """
 
     offsets: dict[int, int]
     size: int
     least: int
     again: Recomputation | None = None
+    adopted: int | None = None
+
+    @property
+    def peak(self) -> int:
+        """The peak memory beside inputs and outputs: the arena, and what is adopted."""
+        return self.size + (self.adopted or 0)
 
 
 @record(frozen=False)
@@ -117,22 +128,35 @@ class ArenaSlot:
     last: int
 
 
-def plan(schedule: Schedule, alignment: int = ALIGNMENT) -> MemoryPlan:
-    """Plan the arena; each offset is a multiple of `alignment` bytes."""
-    slots = _slots(schedule, lifetimes(schedule), alignment)
-    return plan_slots(slots, len(schedule.steps))
+def plan(schedule: Schedule, alignment: int = ALIGNMENT, adopts: bool = False) -> MemoryPlan:
+    """Plan the arena; each offset is a multiple of `alignment` bytes.
+
+    adopts  whether the target adopts the results of library calls
+    """
+    slots, adopted = _slots(schedule, lifetimes(schedule), alignment, adopts)
+    return plan_slots(slots, len(schedule.steps), adopted)
 
 
-def plan_slots(slots: list[ArenaSlot], steps: int) -> MemoryPlan:
-    """Plan the arena of some slots of a schedule of so many steps."""
+def plan_slots(
+    slots: list[ArenaSlot], steps: int, adopted: list[ArenaSlot] | None = None
+) -> MemoryPlan:
+    """Plan the arena of some slots of a schedule of so many steps.
+
+    adopted  the library's memory; None if the target adopts none
+    """
     least = max(bytes_by_step(slots, steps))
     placed = _place(slots, least)
     offsets = {b: at for slot, at in zip(slots, placed, strict=True) for b in slot.buffers}
-    return MemoryPlan(offsets, _end(slots, placed), least)
+    apart = None if adopted is None else max(bytes_by_step(adopted, steps))
+    return MemoryPlan(offsets, _end(slots, placed), least, adopted=apart)
 
 
 def verify_plan(schedule: Schedule, placed: MemoryPlan) -> None:
-    """Raise `MalformedSchedule` unless every scratch buffer lies in the arena."""
+    """Raise `MalformedSchedule` unless every scratch buffer lies in the arena or is adopted."""
+    known = placed.offsets.keys() | (() if placed.adopted is None else adopted_roots(schedule))
+    missing = sorted(lifetimes(schedule).keys() - known)
+    if missing:
+        raise MalformedSchedule(f"{missing} have no place in the arena")
     for i, b in enumerate(schedule.buffers):
         if b.role == "scratch" and b.base is None and i in placed.offsets:
             at = placed.offsets[i]
@@ -157,6 +181,21 @@ def lifetimes(schedule: Schedule) -> dict[int, tuple[int, int]]:
             if schedule.buffers[s].role == "scratch":
                 spans[s] = (spans.get(s, (k, k))[0], k)
     return spans
+
+
+def adopted_roots(schedule: Schedule) -> frozenset[int]:
+    """The scratch buffers that library calls write: a target may adopt them."""
+    calls = [s for s in schedule.steps if isinstance(s, LibraryStep)]
+    written = [i for s in calls for i in s.writes]
+    return frozenset(i for i in written if schedule.buffers[i].role == "scratch")
+
+
+def passing_bytes(schedule: Schedule, step: ScheduleStep) -> int:
+    """The bytes of a library call's results that are copied to outputs, and not adopted."""
+    if not isinstance(step, LibraryStep):
+        return 0
+    written = [schedule.buffers[schedule.storage(i)] for i in step.writes]
+    return sum([b.nbytes for b in written if b.role != "scratch"])
 
 
 # -- in place --------------------------------------------------------------------------------
@@ -226,13 +265,21 @@ def _heirs(
 
 
 def _slots(
-    schedule: Schedule, spans: dict[int, tuple[int, int]], alignment: int
-) -> list[ArenaSlot]:
-    """One slot for buffers that take over memory from each other; one for each other buffer."""
+    schedule: Schedule, spans: dict[int, tuple[int, int]], alignment: int, adopts: bool
+) -> tuple[list[ArenaSlot], list[ArenaSlot] | None]:
+    """One slot for buffers that take over memory from each other; one for each other buffer.
+
+    Then those of what is adopted, which nothing takes over.
+    """
+    apart = adopted_roots(schedule) if adopts else frozenset()
     slots: dict[int, ArenaSlot] = {}
     for b, (first, last) in spans.items():
         slots[b] = ArenaSlot([b], round_up(schedule.buffers[b].nbytes, alignment), first, last)
+    adopted = [slots.pop(b) for b in sorted(apart)]
+    spans = {b: span for b, span in spans.items() if b not in apart}
     for k, step in enumerate(schedule.steps):
+        if adopts and (nbytes := passing_bytes(schedule, step)):
+            adopted.append(ArenaSlot([], round_up(nbytes, alignment), k, k))
         inherited: set[int] = set()
         for heir, parent in _heirs(schedule, k, step, spans):
             if heir in spans and not {heir, parent} & inherited:
@@ -241,7 +288,7 @@ def _slots(
                 slot.buffers.append(heir)
                 slot.last = spans[heir][1]
                 slots[heir] = slot
-    return list({id(s): s for s in slots.values()}.values())
+    return list({id(s): s for s in slots.values()}.values()), adopted if adopts else None
 
 
 # -- placing ---------------------------------------------------------------------------------
@@ -307,9 +354,10 @@ def _end(slots: list[ArenaSlot], offsets: list[int]) -> int:
     return max((at + s.nbytes for at, s in zip(offsets, slots, strict=True)), default=0)
 
 
-def live_bytes(schedule: Schedule, alignment: int = ALIGNMENT) -> list[int]:
-    """By step, the bytes that are alive: their largest is the least size of an arena."""
-    return bytes_by_step(_slots(schedule, lifetimes(schedule), alignment), len(schedule.steps))
+def live_bytes(schedule: Schedule, alignment: int = ALIGNMENT, adopts: bool = False) -> list[int]:
+    """By step, the bytes that are alive: their largest is the least that a plan takes."""
+    slots, adopted = _slots(schedule, lifetimes(schedule), alignment, adopts)
+    return bytes_by_step([*slots, *(adopted or ())], len(schedule.steps))
 
 
 def bytes_by_step(slots: list[ArenaSlot], steps: int) -> list[int]:

@@ -1,16 +1,18 @@
 """`Target`: what the compiler needs of the machine that it compiles for."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..core.op import Op
 from ..core.record import record
 from ..graph.graph import Equation, Graph
 from .ir.kernel import Kernel
 from .ir.routine import Routine
 from .ir.schedule import GemmStep, Schedule, ScheduleStep
 from .ir.views import View
+from .limits import Limits
 from .memory import MemoryPlan
 
 Pass = Callable[[Graph], Graph]
@@ -87,7 +89,13 @@ class Executable(Protocol):
 
 
 class Computing(Protocol):
-    """What a target computes natively."""
+    """What a target computes natively.
+
+    product_dtypes  those in which matrix products are steps of their own
+    """
+
+    @property
+    def product_dtypes(self) -> Collection[np.dtype]: ...
 
     def supports(self, graph: Graph, e: Equation) -> str:
         """Why no kernel computes an elementwise row or a fold for these dtypes; "" if one does.
@@ -107,11 +115,20 @@ class Lowering(Computing, Protocol):
     """The part of a target that lowering needs: what it computes natively, and its passes.
 
     alignment  of buffers in the arena, in bytes
+    adopts     whether the results of library calls stay in the memory that the library allocated,
+               unless they are outputs: the arena has no place for them
+    limits     by which fusion chooses between forms of a program
     passes     (name, pass) in order; each from a graph to one of the same values
     """
 
     @property
     def alignment(self) -> int: ...
+
+    @property
+    def adopts(self) -> bool: ...
+
+    @property
+    def limits(self) -> Limits: ...
 
     @property
     def passes(self) -> Passes: ...
@@ -120,6 +137,14 @@ class Lowering(Computing, Protocol):
         """Whether a signal may end a call during this work: nothing is written in place before it.
 
         dtype  of a product, whose step does not have it
+        """
+        ...
+
+    def library_fails(self, op: Op) -> bool:
+        """Whether a library call of a row may raise an error or never end.
+
+        The user's own functions (`op.foreign`) may do either. Where a call fails, nothing has been
+        written in place before.
         """
         ...
 

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
 from . import dtypes
 from .backends import BACKENDS
 from .dispatch import above, finish
+from .node import Leaf
 from .op import Caller, Op
 from .record import field, record
-from .settings import current, exactly
+from .recording import record_node
+from .settings import RECORD, current, exactly
 from .types import Array
-from .value import GROUND, RESULT, TENSORS
+from .value import GROUND, RESULT, TENSORS, wrap
 from .versions import last_write
 
 HALF, SINGLE, ANY = "half", "single", "any"
@@ -22,6 +24,11 @@ _settings = current.get
 P = ParamSpec("P")
 T = TypeVar("T")
 _CASTABLE = frozenset((*dtypes.HALF, dtypes.float32))
+
+
+Casts: TypeAlias = list[tuple[int, np.dtype]]
+# What `Autocast.casts` found, for blocks of equal dtypes: by row and dtypes.
+_FOUND: dict[Any, dict[Any, Casts]] = {}
 
 
 @record
@@ -36,9 +43,11 @@ class Autocast:
     columns: tuple[tuple[str, str], ...] = ()
     kept: "KeptCasts | None" = field(default=None, repr=False, compare=False)
     _column: dict[str, str] = field(init=False, repr=False, compare=False)
+    _found: dict[Any, Casts] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_column", dict(self.columns))
+        object.__setattr__(self, "_found", _FOUND.setdefault((self.dtype, self.columns), {}))
 
     def dtype_for(self, name: str, column: str) -> np.dtype | None:
         """The dtype that an operation's arguments are cast to; None: they stay as they are."""
@@ -47,8 +56,19 @@ class Autocast:
             return None
         return self.dtype if column == HALF else dtypes.float32
 
-    def casts(self, op: Op, args: Sequence[Array]) -> list[tuple[int, np.dtype]]:
+    def casts(self, op: Op, args: Sequence[Array]) -> Casts:
         """(position, dtype) of the arguments to be cast."""
+        key: list[Any] = [op.name, op.precision, op.promote]
+        for a in args:
+            if a.__class__ not in GROUND:
+                return self._find_casts(op, args)
+            key.append(a._data.dtype)
+        found = self._found.get(row := tuple(key))
+        if found is None:
+            found = self._found[row] = self._find_casts(op, args)
+        return found
+
+    def _find_casts(self, op: Op, args: Sequence[Array]) -> Casts:
         dtype = self.dtype_for(op.name, op.precision)
         if dtype is None:
             return []
@@ -83,7 +103,7 @@ class KeptCasts:
         key, raw = (id(x), dtype), x._data
         _, memory, then, copy = self._made.get(key, (None, None, None, None))
         if memory is raw and then == version:
-            return finish(above.cast.op, [x], [raw], copy, (dtype,), raw.__class__)
+            return _recorded_cast(x, copy, dtype)
         made = above.cast(x, dtype)
         self._made[key] = x, raw, version, made._data
         return made
@@ -105,6 +125,17 @@ class KeptCasts:
         """Drop the copies, and keep no more: the block is over."""
         self._open = False
         self._made.clear()
+
+
+def _recorded_cast(x: Array, copy: Any, dtype: np.dtype) -> Array:
+    """A cast of a parameter that was computed before, as a new tensor."""
+    node, op, settings = x._node, above.cast.op, _settings()
+    if settings.way is not RECORD or (node is not None and node.__class__ is not Leaf):
+        return finish(op, [x], [x._data], copy, (dtype,), copy.__class__)
+    made = wrap(copy)
+    if node is not None:
+        made._node = record_node(op, copy, (node,), (None, None), (dtype,))
+    return made
 
 
 def _castable(found: Iterable[np.dtype]) -> bool:

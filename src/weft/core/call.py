@@ -4,11 +4,19 @@ from functools import lru_cache
 from typing import Any
 
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
-from .dispatch import apply, beside_bfloat16, ready_arrays
+from .dispatch import above, apply, beside_bfloat16, ready_arrays
 from .dtypes import bfloat16, float32, float64
 from .node import Severed
 from .op import Caller, Op
-from .recording import mark_of, record_node, saved_flags, sever, values_to_save
+from .recording import (
+    inexact,
+    mark_of,
+    record_node,
+    record_outputs,
+    saved_flags,
+    sever,
+    values_to_save,
+)
 from .settings import GENERAL, RECORD, current
 from .share import LENT, lend
 from .value import GROUND, HIGHER, RESULT
@@ -53,7 +61,11 @@ def caller(op: Op, public: bool = False) -> Caller:
         call = _variadic(op, public)
     elif op.arity == 3 and op.outputs == 1 and not op.static and op.rule is not None:
         call = _ternary(op, public)
-    elif op.outputs > 1 or op.arity > 2 or op.rule is None or op.recast:
+    elif op.outputs > 1:
+        call = _several(op, public)
+    elif op.name == "cast":
+        call = _shape_caller(op, public)
+    elif op.arity > 2 or op.rule is None or op.recast:
         call = (_comparison_caller if op.arity == 2 else _general)(op, public)
     elif op.arity == 1 and not op.promote:
         call = _shape_caller(op, public)
@@ -64,6 +76,9 @@ def caller(op: Op, public: bool = False) -> Caller:
     call.__name__ = call.__qualname__ = op.name
     call.op = op  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]  # with `op` a Caller
+
+
+above.caller = caller
 
 
 def _variadic(op: Op, public: bool):
@@ -112,6 +127,43 @@ def _general(op: Op, public: bool):
         return apply(op, args[:arity], args[arity:], public)
 
     return call
+
+
+def _several(op: Op, public: bool):
+    """Several results of tensors that need no conversion; else the general path."""
+    arity, kernels, ground, result = op.arity, KERNELS[op], GROUND, RESULT
+    general = _general(op, public)
+
+    def call(*args):
+        if args[0].__class__ in ground:
+            way = _settings().way
+            raws, cls = ready_arrays(op, args[:arity]) if way is not GENERAL else ((), None)
+            if cls is not None:
+                static = args[arity:]
+                try:
+                    zs = kernels[cls](*raws, *static)
+                except Exception:
+                    return general(*args)  # explains
+                parents = tuple([a._node for a in args[:arity]])
+                recorded = parents.count(None) != arity
+                if not recorded or (way is RECORD and not _marked(parents)):
+                    outs = []
+                    for z in zs:
+                        t = _new(result[0])
+                        t._share = t._node = None
+                        t._data = z if z.__class__ is cls else BACKENDS[cls].whole(z)
+                        outs.append(t)
+                    if recorded:
+                        record_outputs(op, outs, parents, raws, static)
+                    return tuple(outs)
+        return general(*args)
+
+    return call
+
+
+def _marked(parents) -> bool:
+    """Whether an argument was computed from a gradient without its graph."""
+    return any([p.__class__ is Severed for p in parents])
 
 
 def _comparison_caller(op: Op, public: bool):
@@ -214,6 +266,7 @@ def _shape_caller(op: Op, public: bool):  # noqa: C901  (the hot path is written
     keep_y, keep_x = saved_flags(op, (True,))
     lends, copies = op.views in LENT, op.views == "sometimes"
     points = op.name != "slice_"  # one element of an array is a copy
+    recast = op.recast
 
     def call(x, *static):  # noqa: C901  (the hot path is written out)
         cls = x.__class__
@@ -242,8 +295,10 @@ def _shape_caller(op: Op, public: bool):  # noqa: C901  (the hot path is written
             else:
                 t._share = None
             p = x._node
-            if p is None or p.__class__ is Severed:
-                t._node = p and mark_of(op, (p,), z)
+            if p is None or (recast and not inexact(z)):
+                t._node = None
+            elif p.__class__ is Severed:
+                t._node = mark_of(op, (p,), z)
             elif way is RECORD:
                 if special:
                     saved = values_to_save(op, (p,), z, (a,), static)

@@ -12,7 +12,7 @@ from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .box import BOXED, BOXES, check_levels, ground, level_of
 from .explain import explain_at_level, explain_error
 from .numbers import plain_in, unwrap_number
-from .op import Caller, Op
+from .op import TABLE, Caller, Op
 from .recording import inexact, mark, track
 from .settings import current
 from .share import LENT, lend
@@ -21,9 +21,13 @@ from .value import GROUND, TENSORS, wrap
 
 
 class Above:
-    """Functions that the layers above install: `cast`, `adopt` (foreign data), sweeps and hooks."""
+    """Functions that the layers above install.
+
+    `cast`, `caller` (the quick form of `apply`), `adopt` (foreign data), sweeps and hooks.
+    """
 
     cast: Caller
+    caller: Callable[[Op, bool], Caller]
     adopt: Callable[..., Any]
     sweep: Callable[..., dict[Any, Any]]
     visit: Callable[[Any, Any], Any]
@@ -89,13 +93,19 @@ def _apply_row(op: Op, args: Sequence[Array], static: Static, public: bool) -> A
 
 
 def _apply_cast(op: Op, args: Sequence[Array], static: Static, public: bool, autocast: Any) -> Any:
-    """`apply` under autocast: cast the arguments, then run everything below without autocast."""
-    args = lift_foreign(op, args)
-    for i, dtype in autocast.casts(op, args):
-        args[i] = autocast.cast(args[i], dtype)
+    """`apply` under autocast: cast the arguments, and run everything below without autocast."""
+    if not all([a.__class__ in TENSORS for a in args]):
+        args = lift_foreign(op, args)
     token = current.set(current.get().exact)
     try:
-        return apply(op, args, static, public)
+        wanted = autocast.casts(op, args)
+        if wanted:
+            args = list(args)
+            for i, dtype in wanted:
+                args[i] = autocast.cast(args[i], dtype)
+        if TABLE.get(op.name) is not op:  # its caller would be kept for ever
+            return apply(op, args, static, public)
+        return op.call(above.caller(op, public), args, static)
     finally:
         current.reset(token)
 

@@ -77,10 +77,11 @@ def names(dtypes: Iterable[np.dtype]) -> str:
     return ", ".join(d.name for d in dtypes)
 
 
-# Python's types mean what they mean to NumPy: a float is float64, whatever the default float is.
-_SPELLED: dict[Any, np.dtype] = {d.name: d for d in ALL} | {bool: bool_, int: int64, float: float64}
-_SPELLED[complex] = complex128
-_SPELLED |= {d: d for d in ALL} | {d.type: d for d in ALL}
+# The dtype that each name, type and dtype stands for; a backend adds its own. Python's types mean
+# what they mean to NumPy: a float is float64, whatever the default float is.
+SPELLED: dict[Any, np.dtype] = {d.name: d for d in ALL} | {bool: bool_, int: int64, float: float64}
+SPELLED[complex] = complex128
+SPELLED |= {d: d for d in ALL} | {d.type: d for d in ALL}
 
 
 def canonical(dtype: Any) -> np.dtype:
@@ -95,14 +96,14 @@ def canonical(dtype: Any) -> np.dtype:
     dtype('float64')
     """
     try:
-        found = _SPELLED.get(dtype, dtype)
+        found = SPELLED.get(dtype)
     except TypeError:
-        found = dtype
-    if isinstance(found, np.dtype) and found in KIND:
-        return _SPELLED[found.name]
+        found = None
+    if found is not None:
+        return found
     name = str(dtype).removeprefix("torch.")
-    if name in _SPELLED:
-        return _SPELLED[name]
+    if name in SPELLED:
+        return SPELLED[name]
     raise DTypeError(f"dtype: got {dtype!r}, expected one of {names(ALL)}")
 
 

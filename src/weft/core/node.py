@@ -141,8 +141,13 @@ class Leaf:
 
     def add(self, gradient: Array) -> None:
         """Accumulate a gradient."""
-        have = self.grad
-        self.grad = gradient if have is None else have + gradient
+        staging = current.get().staging
+        have = self.held if staging is None else staging.gradient(self)
+        total = gradient if have is None else have + gradient
+        if staging is None:
+            self.held = total
+        else:
+            staging.set_gradient(self, total)
 
 
 class Severed:

@@ -84,10 +84,27 @@ def track(
     if severed is not None:
         sever(node, severed)
     if op.outputs > 1:
-        node.shape = tuple(tuple(r.shape) for r in y)
-        node.dtype = tuple(r.dtype for r in y)
-        for k in op.tracked:
-            outs[k]._node = pick(node, k)
+        _pick_outputs(node, outs, y)
+
+
+def record_outputs(
+    op: Op, outs: Sequence[Any], parents: Parents, raws: Sequence[Raw], static: Static
+) -> None:
+    """Record an operation with several outputs, none of whose arguments is severed."""
+    for k in op.tracked:
+        if inexact(outs[k]._data):
+            y = tuple([t._data for t in outs])
+            saved = values_to_save(op, parents, y, raws, static)
+            _pick_outputs(record_node(op, y[k], parents, saved, static), outs, y)
+            return
+
+
+def _pick_outputs(node: Node, outs: Sequence[Any], y: tuple[Raw, ...]) -> None:
+    """Give the tracked outputs nodes of their own, which lead to the operation's."""
+    node.shape = tuple([tuple(r.shape) for r in y])
+    node.dtype = tuple([r.dtype for r in y])
+    for k in node.op.tracked:
+        outs[k]._node = pick(node, k)
 
 
 def values_to_save(

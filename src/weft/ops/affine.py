@@ -31,8 +31,8 @@ def _shape(x: Aval, w: Aval, b: Aval) -> Aval:
 
 
 def _lines(x):
-    """(…, n) as (…, n) with one axis in front."""
-    return reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
+    """(…, n) with one axis in front."""
+    return x if len(x.shape) == 2 else reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
 
 
 def _push(tangents, y, x, w, b):
@@ -48,14 +48,18 @@ def _push(tangents, y, x, w, b):
     return total
 
 
+def _conj(x):
+    return conj(x) if dtypes.is_complex(x.dtype) else x
+
+
 @on_demand
 def _pull(g, y, x, w, b):
     def chosen(asked):
         if all(asked):
-            return linear_gradient(g, conj(x), conj(w))
+            return linear_gradient(g, _conj(x), _conj(w))
         return (
-            lambda: matmul(g, conj(w)),
-            lambda: matmul(mT(_lines(g)), conj(_lines(x))),
+            lambda: matmul(g, _conj(w)),
+            lambda: matmul(mT(_lines(g)), _conj(_lines(x))),
             lambda: sum_(g, tuple(range(len(g.shape) - 1)), False),
         )
 

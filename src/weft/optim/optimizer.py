@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 from weakref import WeakSet
 
 from .. import errors
-from ..arrays.inplace import own_memory, refuse_levels
+from ..arrays.inplace import own_memories, refuse_levels
 from ..arrays.make import zeros_like
 from ..core import dispatch
 from ..core.backends import BACKENDS
@@ -342,7 +342,9 @@ class Optimizer:
         self._check_groups()
         raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
         shared: dict[tuple[Any, ...], dict[str, Any]] = {}
-        walk([self._job(e, own_memory(e.param), g, shared) for e, g in raws])
+        memory = own_memories([e.param for e, _ in raws])
+        given = zip(raws, memory, strict=True)
+        walk([self._job(e, p, g, shared) for (e, g), p in given])
         self.changed = [e.param for e, _ in raws]
 
     def compute_update(self, grad: "ArrayLike", param: "Tensor | None" = None) -> "Tensor":

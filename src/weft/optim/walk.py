@@ -158,7 +158,10 @@ def _do_fused(jobs: list[Job]) -> None:
 
 def _is_direct(job: Job, dtype) -> bool:
     """Whether kernels of real numbers of this dtype can walk the arrays as they are."""
-    return all([c.dtype == dtype and c.is_contiguous() for c in job.columns])
+    for c in job.columns:
+        if c.dtype is not dtype or not c.is_contiguous():
+            return False
+    return True
 
 
 def _update_cast(update: Callable[..., None], dtype, xp, piece: list[list]) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 import weft as wf
 from weft.backend.shared import crossentropy
+from weft.core.backends import BACKENDS
 
 torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -92,6 +93,111 @@ def test_layer_norm_under_autocast_is_one_kernel_each_way():
         np.testing.assert_allclose(found, theirs.grad.numpy(), rtol=limit, atol=limit)
     counts = calls_of(f, leaf(4, 8, dtype="bfloat16"), leaf(8), leaf(8))
     assert counts == {"native_layer_norm": 1, "native_layer_norm_backward": 1, "_to_copy": 2}
+
+
+VIEWS = {"view", "reshape", "_unsafe_view", "t", "transpose", "expand"}
+IMAGES = {
+    "group_norm": lambda x, w, b: F.group_norm(x, 2, w, b),
+    "instance_norm": lambda x, w, b: F.instance_norm(x, weight=w, bias=b),
+    "batch_norm": lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_norms_of_images_are_one_kernel_each_way(name):
+    counts = calls_of(IMAGES[name], leaf(3, 4, 2, 5), leaf(4), leaf(4))
+    kernel = "batch" if name == "batch_norm" else "group"
+    rest = {call: n for call, n in counts.items() if call not in VIEWS}
+    assert rest == {f"native_{kernel}_norm": 1, f"native_{kernel}_norm_backward": 1}
+
+
+DEVICES = ("torch", *(["cuda"] if torch.cuda.is_available() else []))
+NORMS = {
+    "layer_norm": (lambda fn, x, w, b: fn.layer_norm(x, (5,), w, b), (6, 5), 5),
+    "rms_norm": (lambda fn, x, w, b: fn.rms_norm(x, (5,), w, 1e-6) + b, (6, 5), 5),
+    "group_norm": (lambda fn, x, w, b: fn.group_norm(x, 2, w, b), (3, 4, 2, 5), 4),
+    "instance_norm": (lambda fn, x, w, b: fn.instance_norm(x, weight=w, bias=b), (3, 4, 7), 4),
+    "batch_norm": (lambda fn, x, w, b: fn.batch_norm(x, None, None, w, b, True), (3, 4, 2, 5), 4),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_beside_torch_in_float64(name, dtype, device):
+    """Values, gradients, and gradients of gradients, whose statistics are not those of halves."""
+    f, shape, width = NORMS[name]
+    rng = np.random.default_rng(1)
+    given = [rng.standard_normal(s) + 0.5 for s in (shape, (width,), (width,))]
+    ours = [wf.tensor(v, dtype=dtype, device=device, requires_grad=True) for v in given]
+    wide = [v.detach().to("cpu").to("float64").numpy() for v in ours]  # rounded already
+    theirs = [torch.tensor(v, requires_grad=True) for v in wide]
+    y, z = f(F, *ours), f(torch.nn.functional, *theirs)
+    weighing = wf.tensor(rng.standard_normal(shape), dtype=dtype, device=device)
+    weights = torch.tensor(weighing.to("cpu").to("float64").numpy())
+    limit = 2.0**-6 if dtype == "bfloat16" else 1e-5
+    _near(y, z, limit)
+    grads = wf.grad(lambda *a: (f(F, *a) * weighing).sum(), argnums=(0, 1, 2))(*ours)
+    expected = torch.autograd.grad((z * weights).sum(), theirs, create_graph=True)
+    for a, b in zip(grads, expected, strict=True):
+        _near(a, b, limit)
+    if dtype == "float32":
+        inner = wf.grad(lambda x: (f(F, x, *ours[1:]) * weighing).sum())
+        second = wf.grad(lambda x: (inner(x) * inner(x)).sum())(ours[0])
+        (found,) = torch.autograd.grad((expected[0] ** 2).sum(), theirs[:1])
+        _near(second, found, 1e-4)
+
+
+def _near(found, expected, limit: float) -> None:
+    """Within a limit of the largest element."""
+    found, expected = found.detach().to("cpu").to("float64").numpy(), expected.detach().numpy()
+    assert np.abs(found - expected).max() <= limit * np.abs(expected).max()
+
+
+def test_mean_cross_entropy_is_two_kernels_each_way():
+    x, labels = leaf(9, 8), wf.asarray(torch.arange(9) % 8)
+    counts = calls_of(lambda x: F.cross_entropy(x, labels), x)
+    assert counts["nll_loss_forward"] == counts["nll_loss_backward"] == 1
+    assert counts["_log_softmax"] == counts["_log_softmax_backward_data"] == 1
+    assert sum(counts.values()) <= 9  # and what divides by the number of targets
+
+
+@pytest.mark.parametrize("labels", [[0, 7, 3], [0, -100, 3], [-100, -100, -100]])
+def test_mean_cross_entropy_beside_torch(labels):
+    """Also over no target, of which PyTorch makes NaN."""
+    x = leaf(3, 8)
+    loss = F.cross_entropy(x, wf.asarray(torch.tensor(labels)))
+    found = loss.backward()[x].numpy()
+    y = torch.tensor(x.detach().numpy(), requires_grad=True)
+    expected = torch.nn.functional.cross_entropy(y, torch.tensor(labels), reduction="sum")
+    expected = expected / max(sum(k != -100 for k in labels), 1)
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    np.testing.assert_allclose(found, y.grad.numpy(), rtol=1e-5, atol=1e-7)
+
+
+def test_a_class_out_of_range_is_named():
+    labels = wf.asarray(torch.tensor([0, 8, -100]))
+    with pytest.raises(wf.errors.IndexingError, match="class 8 of 8; expected 0 to 7"):
+        F.cross_entropy(leaf(3, 8), labels)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_products_with_zero_are_zero_in_one_pass_each(dtype):
+    zero_where_zero = BACKENDS[torch.Tensor].zero_where_zero
+    g = torch.tensor([0.0, -0.0, 2.0, float("nan"), 1e-8, float("inf")], dtype=dtype)
+    d = torch.tensor([float("inf"), float("nan"), float("inf"), 1.0, 3.0, 0.0], dtype=dtype)
+    with Calls() as calls:
+        found = zero_where_zero(g * d, g)
+    assert calls.counts == {"mul": 1, "hardshrink_backward": 1}
+    expected = torch.where(g == 0, torch.zeros((), dtype=dtype), g * d)
+    assert torch.equal(found.nan_to_num(7.0), expected.nan_to_num(7.0))
+    assert torch.equal(found.isnan(), expected.isnan())
+
+
+def test_a_square_is_pulled_back_by_one_product():
+    counts = calls_of(lambda x: x * x, leaf(4, 8))
+    assert counts == {"mul": 2, "add": 1}
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

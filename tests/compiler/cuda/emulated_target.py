@@ -7,7 +7,7 @@ from weft.compiler.cuda.routines.table import ROWS, readable, routine_of
 from weft.compiler.ir.schedule import NativeStep
 from weft.compiler.passes.copies import copies
 
-from ..interpreter import PASSES, Interpreted, Interpreter, Memory
+from ..interpreter import PRODUCT_DTYPES, Interpreted, Interpreter, Memory, passes_of
 from .staged import emulate_stage
 
 
@@ -33,13 +33,17 @@ class Emulation(Interpreted):
     memory_type = GridMemory
 
 
+def _copy_operands(graph):
+    return copies(graph, tuple(ROWS), readable, PRODUCT_DTYPES)
+
+
 class EmulatedRoutines(Interpreter):
     """NumPy as a machine with a GPU's routines."""
 
     key = ("emulated routines",)
     passes = tuple(
-        (name, (lambda graph: copies(graph, tuple(ROWS), readable)) if name == "copies" else one)
-        for name, one in PASSES
+        (name, _copy_operands if name == "copies" else one)
+        for name, one in passes_of(PRODUCT_DTYPES)
     )
 
     def routine(self, graph, views, e):

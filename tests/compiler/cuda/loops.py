@@ -2,53 +2,27 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
-from weft.compiler.cache import schedules
-from weft.compiler.cuda import computes, routines
-from weft.compiler.cuda.machine import Machine
-from weft.compiler.cuda.routines.routine import GridRoutine, Stage
-from weft.compiler.cuda.routines.table import ROWS, readable, routine_of
+from weft.compiler.cuda import computes
+from weft.compiler.cuda.computes import PRODUCT_DTYPES
+from weft.compiler.cuda.limits import GPU_LIMITS
+from weft.compiler.cuda.passes import PASSES
+from weft.compiler.cuda.routines.routine import GridRoutine, RoutineStage
+from weft.compiler.cuda.routines.table import routine_of
 from weft.compiler.ir.schedule import NativeStep
-from weft.compiler.passes.bodies import bodies
-from weft.compiler.passes.copies import copies
-from weft.compiler.passes.fission import fission
-from weft.compiler.target import optimise
 
-from ..interpreter import PASSES as PLAIN
-from ..interpreter import ROUTINES, Interpreted, Interpreter, Memory
+from ..interpreter import Interpreted, Interpreter, Memory
 from .emulator import Emulated
 
 
-@dataclass(frozen=True)
-class Launch:
-    """A stage whose arrays are aligned to their elements only."""
-
-    stage: Stage
-
-    @property
-    def grid(self) -> int:
-        return self.stage.grid
-
-    @property
-    def block(self) -> int:
-        return self.stage.block
-
-    @property
-    def arrays(self) -> tuple[int, ...]:
-        return self.stage.arrays
-
-    def emit(self, machine: Machine) -> None:
-        self.stage.emit(machine, 1)
-
-
 @lru_cache(maxsize=256)
-def emulated(stage: Stage, faults: frozenset[int] = frozenset()) -> Emulated:
+def emulated(stage: RoutineStage, faults: frozenset[int] = frozenset()) -> Emulated:
     """A stage in the emulator; `faults` are barriers at which nobody waits."""
-    return Emulated(Launch(stage), faults=faults)
+    return Emulated(replace(stage, aligned=1), faults=faults)
 
 
 @contextmanager
@@ -90,21 +64,10 @@ class OnGrids(Interpreted):
     memory_type = GridMemory
 
 
-OWN = {
-    "bodies": lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES)),
-    "copies": lambda graph: copies(graph, (*ROUTINES, *ROWS), readable),
-}
-PASSES = []
-for name, function in PLAIN:
-    PASSES.append((name, OWN.get(name, function)))
-    if name == "loops":
-        PASSES.append(("fission", fission))
-
-
 class Grids(Interpreter):
-    """NumPy, with loops and branches on grids."""
+    """NumPy, with the passes and routines of a GPU."""
 
-    key, passes = ("grids",), PASSES
+    key, passes, limits, product_dtypes = ("grids",), PASSES, GPU_LIMITS, PRODUCT_DTYPES
 
     def supports(self, graph, e) -> str:
         return computes.supports(graph, e)
@@ -117,5 +80,4 @@ class Grids(Interpreter):
         return OnGrids(schedule, plan)
 
 
-schedules.ROUTINES.add(routines.__name__)
 GRIDS = Grids()

@@ -2,30 +2,28 @@
 
 import os
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from weft.compiler.cuda.routines import threads
-from weft.compiler.cuda.routines.routine import GridRoutine, Stage
+from weft.compiler.cuda.routines.routine import GridRoutine, RoutineStage
 
-from .emulator import EmulatedGrid
+from .emulator import Emulated
 
 _TIMES = 20 if os.environ.get("WEFT_SOAK") else 1
-_EMULATED: dict[tuple, EmulatedGrid] = {}
+_EMULATED: dict[tuple, Emulated] = {}
 
 
 def emulate_stage(
-    stage: Stage, aligned: int, faults: frozenset[int] = frozenset(), shared: bool = True
-) -> EmulatedGrid:
+    stage: RoutineStage, aligned: int, faults: frozenset[int] = frozenset(), shared: bool = True
+) -> Emulated:
     """A stage that runs on the processor; if `shared`, equal ones are compiled once."""
-    key = stage, aligned, faults, threads.FAR
+    stage = replace(stage, aligned=aligned)
+    key = stage, faults, threads.FAR
     if shared and key in _EMULATED:
         return _EMULATED[key]
-    made = EmulatedGrid(
-        stage,
-        lambda machine: stage.emit(machine, aligned),
-        *(len(stage.arrays), stage.grid, stage.block, faults),
-    )
+    made = Emulated(stage, aligned, faults)
     return _EMULATED.setdefault(key, made) if shared else made
 
 

@@ -13,7 +13,7 @@ from weft.compiler.cuda.machine import Machine
 from weft.compiler.cuda.routines import products
 from weft.compiler.cuda.routines.inline import BlockArray, InlineKernel, Threads
 from weft.compiler.cuda.routines.products import GridProduct, ProductEmitter, plan_product
-from weft.compiler.cuda.routines.routine import Stage
+from weft.compiler.cuda.routines.routine import RoutineStage
 from weft.compiler.emit.code import lanes_of
 from weft.compiler.ir.schedule import GemmStep
 from weft.core import dtypes
@@ -28,7 +28,7 @@ COUNT = 3_000 if os.environ.get("WEFT_SOAK") else 60
 
 
 @record
-class Alone(Stage):
+class Alone(RoutineStage):
     """A product or a kernel as the only call of a block."""
 
     work: GridProduct | InlineKernel
@@ -42,7 +42,7 @@ class Alone(Stage):
     def block(self) -> int:
         return self.threads
 
-    def emit(self, machine: Machine, aligned: int) -> None:
+    def emit(self, machine: Machine) -> None:
         arrays = [BlockArray(p, k) for k, p in enumerate(machine.pointers)]
         if isinstance(self.work, GridProduct):
             emitter = ProductEmitter(self.work, Threads(machine, self.block, None), arrays)

@@ -10,9 +10,9 @@ import weft as wf
 from weft.compiler.cuda.routines import control, rows
 from weft.compiler.cuda.routines.carries import DoubleBuffer
 from weft.compiler.cuda.routines.control import ControlRoutine
-from weft.compiler.cuda.routines.routine import build_stage
 from weft.compiler.cuda.routines.slices import SliceEmitter
 from weft.compiler.cuda.routines.uses import AFTER, BEFORE, Spans
+from weft.compiler.cuda.stage import build_stage
 from weft.compiler.ir.schedule import NativeStep
 from weft.compiler.pipeline import using
 
@@ -97,7 +97,7 @@ def test_random_loops_are_assembled_and_spill_nothing(sm, tmp_path):
     built = []
     for seed in range(COUNT // 5 if sm == 90 else COUNT // 15):
         for routine in check(seed):
-            built += [build_stage(s, sm, 1) for s in routine.stages]
+            built += [build_stage(s, sm) for s in routine.stages]
     figures = assemble(built, tmp_path, sm)
     assert len(figures) == len({k.name for k in built}) > 0
     assert not [name for name, found in figures.items() if found.spilled]

@@ -11,11 +11,12 @@ from weft.compiler.cache import schedules
 from weft.compiler.cpu.target import CPU
 from weft.compiler.cuda.routines.draws import GridDraw
 from weft.compiler.cuda.routines.gather import GridTake, GridTakeAlong
-from weft.compiler.cuda.routines.routine import GridRoutine, build_stage
+from weft.compiler.cuda.routines.routine import GridRoutine
 from weft.compiler.cuda.routines.running import GridRunning
 from weft.compiler.cuda.routines.scatter import GridScatterSum, GridSegmentSum
 from weft.compiler.cuda.routines.table import ROWS
 from weft.compiler.cuda.routines.writes import GridIndexPut, GridLastWrites
+from weft.compiler.cuda.stage import build_stage
 from weft.compiler.emit.variates import Below, Integers, Normal, Uniform, Words
 from weft.compiler.ir.schedule import LibraryStep, NativeStep
 from weft.compiler.pipeline import using
@@ -163,7 +164,8 @@ ROUTINES: list[GridRoutine] = [
 @pytest.mark.parametrize("sm", [90, 80])
 def test_every_stage_is_assembled_and_spills_nothing(sm, tmp_path):
     stages = {stage for routine in ROUTINES for stage in routine.stages}
-    built = [build_stage(s, sm, a) for s in stages for a in ((16, 8) if sm == 90 else (16,))]
+    ways = (16, 8) if sm == 90 else (16,)
+    built = [build_stage(replace(s, aligned=a), sm) for s in stages for a in ways]
     assert len({k.name for k in built}) == len(built)
     figures = assemble(built, tmp_path, sm)
     print(
@@ -175,19 +177,19 @@ def test_every_stage_is_assembled_and_spills_nothing(sm, tmp_path):
 def test_wide_accesses_where_rows_allow_them():
     (take,) = GridTake(F, L, 1, 1000, 64, 768).stages
     for aligned, text in ((16, "ld.global.v4.b32"), (4, "ld.global.b32")):
-        assert text in build_stage(take, aligned=aligned).ptx
+        assert text in build_stage(replace(take, aligned=aligned), 90).ptx
     *_, total = GridSegmentSum(F, L, 1, 1000, 64, 768).stages
-    assert "ld.global.v4.b32" in build_stage(total).ptx
+    assert "ld.global.v4.b32" in build_stage(total, 90).ptx
     (draw,) = GridDraw(Normal(F, 0.0, 1.0), 1, 4096).stages
-    assert "st.global.v4.b32" in build_stage(draw).ptx
+    assert "st.global.v4.b32" in build_stage(draw, 90).ptx
 
 
 def test_equal_stages_have_equal_names():
     routine = GridSegmentSum(F, L, 1, 50257, 8192, 768)
     again = replace(routine)
     assert routine.stages == again.stages and hash(routine.stages) == hash(again.stages)
-    names = [build_stage(s).name for s in routine.stages]
-    assert names == [build_stage(s).name for s in again.stages]
+    names = [build_stage(s, 90).name for s in routine.stages]
+    assert names == [build_stage(s, 90).name for s in again.stages]
     kinds = [type(s).__name__ for s in routine.stages]
     assert kinds == ["StartStage", *["CountStage", "OrderStage"] * 4, "EndsStage", "SumStage"]
     # Every pass has the same code, on other arrays.

@@ -5,7 +5,7 @@ import pytest
 
 from weft.compiler.cpu.routines.draws import Draw
 from weft.compiler.cuda.routines.draws import GridDraw
-from weft.compiler.cuda.routines.routine import build_stage
+from weft.compiler.cuda.stage import build_stage
 from weft.compiler.emit import philox
 from weft.compiler.emit.variates import Below, Integers, Normal, Uniform, Variates, Words
 from weft.core import dtypes
@@ -80,7 +80,7 @@ def test_nothing_is_contracted_or_approximate(dtype):
     """The bits depend on a rounding after each operation."""
     for made in (Normal(dtype, 0.5, 2.0), Uniform(dtype, -1.0, 2.0, 1.99)):
         (stage,) = GridDraw(made, 1, 4096).stages
-        lines = build_stage(stage).ptx.splitlines()
+        lines = build_stage(stage, 90).ptx.splitlines()
         words = [line.split()[0] for line in lines if line.startswith("\t") and line.strip()]
         assert not [w for w in words if w.startswith(("fma", "mad.f")) or "approx" in w]
         sums = [w for w in words if w.startswith(("add.", "mul.", "sub.")) and ".f" in w]

@@ -60,7 +60,7 @@ def numbers(count: int = 1500) -> np.ndarray:
     parts = [
         *(rng.uniform(-r, r, count) for r in (1.0, 5.0, 30.0, 88.7)),
         rng.uniform(-104, 0, count),
-        rng.uniform(0.7, 0.9, count),
+        *(rng.uniform(*r, count) for r in ((0.7, 0.9), (0.89, 1.0), (88.3, 88.72))),
         2.0 ** rng.uniform(-140, 0, count) * rng.choice([-1, 1], count),
     ]
     return np.concatenate(parts).astype(np.float32)
@@ -106,3 +106,18 @@ def test_the_ends_of_the_range(row, monkeypatch):
         want = want.astype(np.float32)
     np.testing.assert_allclose(got, want, rtol=3e-7, atol=1.5e-45)
     assert np.array_equal(np.signbit(got[:4]), np.signbit(want[:4]))
+
+
+def test_small_angles_keep_their_signs(monkeypatch):
+    model(monkeypatch, 0)
+    x = np.array([0.0, 1e-45, 3e-39, 1e-38, 1e-25, 1e-19, 1e-15, 1e-8], np.float32)
+    x = np.concatenate([x, -x])
+    assert np.array_equal(by_units("sin", x).view(np.int32), x.view(np.int32))
+    assert np.all(by_units("cos", x) == 1.0)
+
+
+@pytest.mark.parametrize("row", ["sin", "cos"])
+def test_far_angles_and_none(row):
+    x = np.array([1e5, -1e5, 100001, 16367173 * 2.0**72, -3.4e38, 2e7], np.float32)
+    assert worst(row, x) <= 2.0
+    assert np.isnan(by_units(row, np.array([np.inf, -np.inf, np.nan], np.float32))).all()

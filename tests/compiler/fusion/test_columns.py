@@ -7,9 +7,10 @@ import torch
 import weft as wf
 from weft.compiler.cpu.emit_kernel import native
 from weft.compiler.cpu.runtime import thread_pool as threads
-from weft.compiler.fusion.column_folds import LARGE, SHORT, by_rows
+from weft.compiler.fusion.column_folds import by_rows
 from weft.compiler.ir.kernel import FoldStep, Kernel, MalformedKernel, Operand, Result, Step, verify
 from weft.compiler.ir.schedule import KernelStep
+from weft.compiler.limits import LIMITS
 from weft.core import dtypes
 
 from ..passes.graphs import traced
@@ -18,6 +19,7 @@ from ..schedules import by_rows as by_table
 
 F = wf.nn.functional
 F32 = dtypes.float32
+SHORT, LARGE = LIMITS.long_columns, LIMITS.column_elements
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +125,7 @@ def test_short_or_narrow_columns_are_not():
         return Kernel((columns, rows), (operand,), (fold,), (Result(1, (1, 0)),), (1,))
 
     def first(*given) -> tuple[int, ...] | None:
-        stages = by_rows(folded(*given))
+        stages = by_rows(folded(*given), LIMITS)
         return None if stages is None else stages.first.domain
 
     assert first(1 << 12, 64, "max") == (1 << 12, 64)

@@ -16,7 +16,9 @@ class Rungs(Ladder):
     """A ladder without schedules: the sizes of plans fall roughly, as limits do, or fail."""
 
     def __init__(self, rng):
-        super().__init__(SimpleNamespace(), SimpleNamespace(size=WHOLE), current_target())
+        super().__init__(
+            SimpleNamespace(), SimpleNamespace(size=WHOLE, peak=WHOLE), current_target()
+        )
         limits = WHOLE * 2.0 ** (-np.arange(LAST + 1) / HALF)
         floor = rng.integers(1, WHOLE // 2)
         rough = limits * rng.uniform(0.6, 1.2, LAST + 1)
@@ -34,7 +36,7 @@ class Rungs(Ladder):
         return int(self.sizes[k])
 
     def _make(self, k):
-        return None, SimpleNamespace(size=self._size(k))
+        return None, SimpleNamespace(size=self._size(k), peak=self._size(k))
 
 
 def check(seed: int) -> None:

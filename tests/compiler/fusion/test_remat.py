@@ -11,13 +11,14 @@ import weft as wf
 from weft.compiler.cpu.epilogues import fuse_epilogues
 from weft.compiler.cpu.runtime.executable import NativeExecutable
 from weft.compiler.cpu.target import CPU
-from weft.compiler.fusion import low_memory as lean
-from weft.compiler.fusion import remat
+from weft.compiler.fusion.assemble import Assembly
 from weft.compiler.fusion.low_memory import schedule_and_plan
+from weft.compiler.fusion.remat import remat
 from weft.compiler.ir.verify import verify
 from weft.compiler.ir.views import views_of
+from weft.compiler.limits import LIMITS
 from weft.compiler.memory import plan
-from weft.compiler.pipeline import lower
+from weft.compiler.pipeline import current_target, lower
 from weft.graph.graph import Graph
 from weft.graph.verify import verify as verify_graph
 
@@ -53,7 +54,7 @@ def test_a_light_value_is_computed_again_for_its_late_reader():
     # An output stays anyway: what is made of it is not worth a look, unless it is alive.
     graph.outputs = graph.outputs[:1]
     before = lines(graph)
-    made = remat.remat(graph, alive, set(range(exp, len(graph.equations))))
+    made = remat(graph, alive, set(range(exp, len(graph.equations))), (), LIMITS)
     verify_graph(made)
     after = lines(made)
     assert before[:-2] == after[: len(before) - 2]
@@ -67,19 +68,23 @@ def test_a_light_value_is_computed_again_for_its_late_reader():
 @pytest.mark.parametrize(
     "change", ["heavy", "small", "not alive", "an output", "nobody reads it late"]
 )
-def test_what_is_kept(change, monkeypatch):
+def test_what_is_kept(change):
     graph = prepared(scaled, ROWS, SCALE, WEIGHT)
     if change == "an output":
         graph.outputs.append(graph.equations[by_row(graph, "multiply")[0]].outputs[0])
-    if change == "small":
-        monkeypatch.setattr(remat, "LEAST", ROWS.nbytes + 1)
+    limits = replace(LIMITS, remat_bytes=ROWS.nbytes + 1) if change == "small" else LIMITS
     if change == "heavy":
         dear = [e._replace(op=replace(e.op, cost="heavy")) for e in graph.equations]
         graph = replace(graph, equations=dear)
     alive = {e.outputs[0] for e in graph.equations if e.op.name in ("multiply", "tanh")}
     start = by_row(graph, "exp")[0] if change != "nobody reads it late" else len(graph.equations)
     late = set(range(start, len(graph.equations)))
-    assert remat.remat(graph, set() if change == "not alive" else alive, late) is graph
+    alive = set() if change == "not alive" else alive
+    assert remat(graph, alive, late, (), limits) is graph
+    if change == "heavy":  # unless the target computes heavy rows again
+        points = Assembly(graph, CPU, {}).points
+        assert remat(graph, alive, late, points, limits) is graph
+        assert remat(graph, alive, late, points, replace(limits, heavy_repeats=2)) is not graph
 
 
 def deep(x, s, w):
@@ -99,7 +104,7 @@ def deep(x, s, w):
 
 
 def test_the_plan_has_less(monkeypatch):
-    monkeypatch.setattr(lean, "LARGE", 0)
+    monkeypatch.setattr(CPU, "limits", replace(LIMITS, arena_bytes=0))
     rows = np.tile(ROWS, (16, 1))
     graph = prepared(deep, rows, SCALE, WEIGHT)
     plain = scheduled(graph)
@@ -114,8 +119,7 @@ def test_the_plan_has_less(monkeypatch):
 
 
 def test_an_arena_that_does_not_shrink_is_as_it_was(monkeypatch):
-    monkeypatch.setattr(lean, "LARGE", 0)
-    monkeypatch.setattr(lean, "WORTH", 0.99)
+    monkeypatch.setattr(CPU, "limits", replace(LIMITS, arena_bytes=0, remat_share=0.99))
     graph = prepared(deep, ROWS, SCALE, WEIGHT)
     assert str(schedule_and_plan(graph, CPU, {})[0]) == str(fuse_epilogues(scheduled(graph)))
 
@@ -128,9 +132,9 @@ def cut_at(graph: Graph, at: int) -> tuple[set[int], set[int]]:
     return {views[i].root for i in read} & early, set(range(at, len(graph.equations)))
 
 
-def test_random_graphs_have_the_same_values(monkeypatch):
-    monkeypatch.setattr(remat, "LEAST", 1)
-    changed = 0
+@pytest.mark.parametrize("heavy", [0, 3])
+def test_random_graphs_have_the_same_values(heavy):
+    limits, changed = replace(LIMITS, remat_bytes=1, heavy_repeats=heavy), 0
     for seed in range(160):
         rng = np.random.default_rng(seed)
         arrays = [rng.normal(size=SHAPES[k]).astype(np.float32) for k in rng.integers(0, 5, 5)]
@@ -139,7 +143,8 @@ def test_random_graphs_have_the_same_values(monkeypatch):
         graph = optimised(traced_)
         if not graph.equations:
             continue
-        made = remat.remat(graph, *cut_at(graph, int(rng.integers(len(graph.equations)))))
+        alive, late = cut_at(graph, int(rng.integers(len(graph.equations))))
+        made = remat(graph, alive, late, Assembly(graph, current_target(), {}).points, limits)
         changed += made is not graph
         verify_graph(made)
         schedule = scheduled(made, given(rng, arrays, want))
@@ -191,7 +196,7 @@ def test_the_peak_of_a_step_is_what_was_said(tmp_path, monkeypatch):
 
 def test_a_stored_schedule_is_the_lean_one(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "objects"))
-    monkeypatch.setattr(lean, "LARGE", 0)
+    monkeypatch.setattr(CPU, "limits", replace(LIMITS, arena_bytes=0))
     rows = np.tile(ROWS, (16, 1))
     first = lower(traced(deep, rows, SCALE, WEIGHT), {}, CPU)
     second = lower(traced(deep, rows, SCALE, WEIGHT), {}, CPU)

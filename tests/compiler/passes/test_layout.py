@@ -6,7 +6,6 @@ import pytest
 import weft as wf
 from weft.compiler.cpu.passes import PASSES
 from weft.compiler.passes.algebra import algebra
-from weft.compiler.passes.contract import contract
 from weft.compiler.passes.copies import apart
 from weft.compiler.passes.dead import dead
 from weft.compiler.passes.layout import layout
@@ -15,7 +14,7 @@ from weft.graph.verify import verify
 from ..schedules import by_rows, compare, optimised
 from .graphs import ROW, X, Y, check, lines, traced
 
-copies = dict(PASSES)["copies"]
+contract, copies = (dict(PASSES)[name] for name in ("contract", "copies"))
 CUBE = np.linspace(-1.0, 1.0, 24, dtype=np.float32).reshape(2, 3, 4)
 
 
@@ -129,6 +128,8 @@ def test_products_of_other_dtypes_are_left_to_the_backend():
     half = X.astype(np.float16)
     graph = traced(wf.nn.functional.linear, half, half, half[:, 0])
     assert lines(contract(graph)) == lines(graph)
+    among = contract.func(graph, dtypes=(*contract.keywords["dtypes"], half.dtype))
+    assert [e.op.name for e in among.equations] == ["permute", "matmul", "add"]
 
 
 def test_a_reshape_that_strides_cannot_express_reads_a_copy():

@@ -4,17 +4,18 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft.compiler.cpu.passes import PASSES
 from weft.compiler.cpu.runtime.executable import NativeExecutable
 from weft.compiler.ir.schedule import GemmStep, KernelStep
 from weft.compiler.ir.verify import verify
 from weft.compiler.memory import plan
 from weft.compiler.passes.dead import dead
-from weft.compiler.passes.products import products
 from weft.graph.verify import verify as verify_graph
 
 from ..schedules import Machine, by_rows, compare, optimised, scheduled
 from .graphs import lines, traced
 
+products = dict(PASSES)["products"]
 RNG = np.random.default_rng(0)
 A, B, C, D = (RNG.standard_normal((24, 24)).astype(np.float32) for _ in range(4))
 INPUTS = [A, B, C, D]

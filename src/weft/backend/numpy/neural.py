@@ -294,24 +294,47 @@ def _open(gates: Array) -> None:
     np.divide(gates.dtype.type(1), gates, gates)
 
 
-def native_layer_norm(
-    x: Array, w: Array, b: Array, eps: float, dtype: np.dtype
+def native_norm(
+    x: Array, w: Array, b: Array, axes: Axes, eps: float, dtype: np.dtype
 ) -> tuple[Array, Array, Array]:
     wide = _wide(x)
-    axes = tuple(range(x.ndim - w.ndim, x.ndim))
     y, mean, variance = standardise(wide, axes, eps, wide.dtype)
     rate = 1 / np.sqrt(variance + wide.dtype.type(eps))
     return _in(x.dtype, y * _wide(w) + _wide(b)), _in(dtype, mean), _in(dtype, rate)
 
 
 @_in_single
-def native_layer_norm_gradient(
-    g: Array, x: Array, mean: Array, rate: Array, w: Array
+def native_norm_gradient(
+    g: Array, x: Array, mean: Array, rate: Array, w: Array, axes: Axes
 ) -> tuple[Array, Array, Array]:
-    axes, lead = tuple(range(x.ndim - w.ndim, x.ndim)), tuple(range(x.ndim - w.ndim))
     y = _in(x.dtype, (x - mean) * rate)
     dx = projection(g * w, y, axes, True) * rate
-    return _in(x.dtype, dx), (g * y).sum(lead), g.sum(lead)
+    return _in(x.dtype, dx), _fold(g * y, w), _fold(g, w)
+
+
+def native_rms_norm(
+    x: Array, w: Array, axes: Axes, eps: float, dtype: np.dtype
+) -> tuple[Array, Array]:
+    wide = _wide(x)
+    y, square = root_mean_square(wide, axes, eps, wide.dtype)
+    rate = 1 / np.sqrt(square + wide.dtype.type(eps))
+    return _in(x.dtype, y * _wide(w)), _in(dtype, rate)
+
+
+@_in_single
+def native_rms_norm_gradient(
+    g: Array, x: Array, rate: Array, w: Array, axes: Axes
+) -> tuple[Array, Array]:
+    y = _in(x.dtype, x * rate)
+    dx = projection(g * w, y, axes, False) * rate
+    return _in(x.dtype, dx), _fold(g * y, w)
+
+
+def _fold(t: Array, w: Array) -> Array:
+    """t summed to the shape of the weight."""
+    lead = t.ndim - w.ndim
+    axes = (*range(lead), *(lead + k for k, n in enumerate(w.shape) if n == 1))
+    return t.sum(axes).reshape(w.shape)
 
 
 @_in_single
@@ -340,3 +363,25 @@ def gru_cell(x: Array, y: Array, h: Array) -> tuple[Array, Array]:
     n += r * y[..., 2 * width :]
     np.tanh(n, n)
     return n + z * (h - n), gates
+
+
+def mean_nll(logs: Array, classes: Array, ignored: int) -> tuple[Array, Array]:
+    counts = classes != ignored
+    classes = checked_classes(np.where(counts, classes, 0), logs.shape[-1])
+    shape = np.broadcast_shapes(logs.shape[:-1], classes.shape)
+    wide = np.broadcast_to(_wide(logs), (*shape, logs.shape[-1]))
+    places = np.broadcast_to(classes, shape)[..., None]
+    picked = np.take_along_axis(wide, places, -1)[..., 0]
+    n = np.maximum(np.broadcast_to(counts.sum(-1), shape[:-1]), 1).astype(wide.dtype)
+    total = np.where(counts, picked, wide.dtype.type(0)).sum(-1)
+    return _in(logs.dtype, -total / n), _in(logs.dtype, n)
+
+
+def nll_gradient(g: Array, classes: Array, ignored: int, width: int) -> Array:
+    lead = np.broadcast_shapes(np.shape(g), classes.shape[:-1])
+    classes = np.broadcast_to(classes, (*lead, classes.shape[-1]))
+    counts = (classes != ignored)[..., None]
+    z = np.zeros((*classes.shape, width), g.dtype)
+    values = np.where(counts, -np.broadcast_to(g, lead)[..., None, None], g.dtype.type(0))
+    np.put_along_axis(z, np.where(counts, classes[..., None], 0), values, -1)
+    return z

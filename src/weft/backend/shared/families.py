@@ -19,15 +19,18 @@ def lookup(
     """
     homes = {name: module for module, names in library.items() for name in names.split()}
 
+    absent: set[str] = set()  # names that were asked for in vain
+
     def find(attribute: str) -> Any:
-        if attribute.startswith("__"):
-            raise AttributeError(attribute)
+        if attribute.startswith("__") or attribute in absent:
+            raise AttributeError(f"the {namespace['name']} backend has no {attribute!r}")
         for family in families:
             found = vars(import_module(f"{namespace['__package__']}.{family}")).get(attribute)
             if _is_kernel(found):
                 break
         else:
             if attribute not in homes:
+                absent.add(attribute)
                 raise AttributeError(f"the {namespace['name']} backend has no {attribute!r}")
             found = getattr(homes[attribute], attribute)
         namespace[attribute] = found

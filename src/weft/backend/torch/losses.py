@@ -9,6 +9,7 @@ from .neural import checked_classes
 from .types import Array, Operand
 
 _aten = torch.ops.aten
+_nll, _nll_backward = _aten.nll_loss_forward.default, _aten.nll_loss_backward.default
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -69,3 +70,40 @@ def _gradient(
         part -= g[:, None] * (smoothing / x.shape[1])
     part.scatter_add_(1, classes[:, None], (g * (smoothing - 1))[:, None])
     return part.to(x.dtype)
+
+
+def mean_nll(logs: Array, classes: Array, ignored: int) -> tuple[Array, Array]:
+    """−Σ logs[line, class]/n over the n lines whose class is not the ignored one, and n or 1."""
+    classes = classes.long()
+    if logs.ndim > 2 or classes.ndim > 1:
+        return _mean_of_stack(logs, classes, ignored)
+    try:
+        total, n = _nll(logs, classes, None, 2, ignored)
+    except IndexError:  # ATen checks them on the CPU
+        checked_classes(classes[classes != ignored], logs.shape[1])
+        raise
+    n.clamp_(min=1)
+    return total / n, n
+
+
+def _mean_of_stack(logs: Array, classes: Array, ignored: int) -> tuple[Array, Array]:
+    """`mean_nll` for each of several sets of lines."""
+    counts = classes != ignored
+    safe = checked_classes(classes.masked_fill(~counts, 0), logs.shape[-1])
+    shape = torch.broadcast_shapes(logs.shape[:-1], classes.shape)
+    places = safe.expand(shape)[..., None]
+    picked = logs.expand(*shape, -1).gather(-1, places)[..., 0].masked_fill(~counts, 0)
+    n = counts.expand(shape).sum(-1).clamp_(min=1).to(logs.dtype)
+    return -picked.sum(-1) / n, n
+
+
+def nll_gradient(g: Array, classes: Array, ignored: int, width: int) -> Array:
+    """−g at the classes that are not the ignored one, else 0."""
+    classes = classes.long()
+    if not g.ndim and classes.ndim == 1:
+        like = g.new_empty((len(classes), width))  # of which ATen reads the shape only
+        return _nll_backward(g, like, classes, None, 2, ignored, g)
+    g, classes = torch.broadcast_tensors(g[..., None], classes)
+    unread = classes == ignored
+    places, values = classes.masked_fill(unread, 0), (-g).masked_fill(unread, 0)
+    return g.new_zeros((*g.shape, width)).scatter_(-1, places[..., None], values[..., None])

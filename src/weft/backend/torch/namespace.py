@@ -8,6 +8,7 @@ import operator
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,6 +35,7 @@ _FAMILIES = (
     "linalg",
     "random",
     "neural",
+    "norms",
     "losses",
     "convolve",
     "pool",
@@ -43,6 +45,7 @@ _FAMILIES = (
 
 TO_TORCH: dict[np.dtype, torch.dtype] = {d: getattr(torch, d.name) for d in dtypes.ALL}
 FROM_TORCH: dict[torch.dtype, np.dtype] = {t: d for d, t in TO_TORCH.items()}
+dtypes.SPELLED.update(FROM_TORCH)
 dtypes.RAW_COMPLEX.update((torch.complex64, torch.complex128))
 dtypes.RAW_BOOLEANS.add(torch.bool)
 
@@ -71,6 +74,9 @@ def dtype_of(x: torch.Tensor) -> np.dtype:
 
 def raw_dtype(dtype: np.dtype | torch.dtype) -> torch.dtype:
     """torch's own name of a dtype."""
+    found = TO_TORCH.get(dtype)  # type: ignore[arg-type]
+    if found is not None:
+        return found
     return dtype if isinstance(dtype, torch.dtype) else TO_TORCH[dtypes.canonical(dtype)]
 
 
@@ -79,6 +85,7 @@ def device_of(x: torch.Tensor) -> str:
     return device_name(x.device)
 
 
+@lru_cache(maxsize=None)
 def device_name(d: torch.device) -> str:
     """Weft's name of a PyTorch device."""
     return "torch" if d.type == "cpu" else f"{d.type}:{d.index}"
@@ -92,6 +99,10 @@ def all_finite(x: Array) -> bool:
     return bool(torch.isfinite(x).all())
 
 
+_REAL = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
+_shrink_backward = torch.ops.aten.hardshrink_backward.default
+
+
 def strong_product(g: Array, d: Array) -> Array:
     """g·d with an exact zero wherever either is zero."""
     return zero_where_zero(zero_where_zero(g * d, g), d)
@@ -101,6 +112,8 @@ def zero_where_zero(c: Array, g: Operand) -> Array:
     """c, a product with g, with an exact zero wherever g is zero."""
     if not isinstance(g, torch.Tensor):
         return c if g else torch.zeros_like(c)
+    if c.dtype is g.dtype and c.shape == g.shape and c.dtype in _REAL:
+        return _shrink_backward(c, g, 0.0)  # c where not |g| ≤ 0, in one pass
     return torch.where(g == 0, torch.zeros((), dtype=c.dtype, device=c.device), c)
 
 

@@ -135,31 +135,6 @@ def layer_norm_gradient(
     return dx, (g * y).reshape(lines).sum(0), g.reshape(lines).sum(0)
 
 
-def native_layer_norm(
-    x: Array, w: Array, b: Array, eps: float, dtype: np.dtype
-) -> tuple[Array, Array, Array]:
-    lines, scale, shift = (_single_on_cpu(a) for a in (x, w, b))
-    out, mean, rate = _aten.native_layer_norm(lines, w.shape, scale, shift, eps)
-    raw = torch_.raw_dtype(dtype)
-    return out.to(x.dtype), mean.to(raw), rate.to(raw)
-
-
-def native_layer_norm_gradient(
-    g: Array, x: Array, mean: Array, rate: Array, w: Array
-) -> tuple[Array, Array, Array]:
-    along, lines, scale = (_single_on_cpu(a) for a in (g, x, w))
-    wide = torch.float32 if x.dtype in _HALF else x.dtype
-    statistics = [s.to(wide).contiguous() for s in (mean, rate)]  # ATen reads them so
-    given = (along, lines, w.shape, *statistics, scale, scale)
-    dx, dw, db = _aten.native_layer_norm_backward(*given, [True, True, True])
-    return dx.to(x.dtype), dw.to(x.dtype), db.to(x.dtype)
-
-
-def _single_on_cpu(x: Array) -> Array:
-    """x; on the CPU half types in float32: ATen would round the statistics to them there."""
-    return x.float() if x.dtype in _HALF and not x.is_cuda else x
-
-
 def _last(x: Array, w: Array) -> tuple[int, ...]:
     """The axes of x that w has."""
     return tuple(range(x.ndim - w.ndim, x.ndim))

@@ -184,7 +184,7 @@ class _EntryWriter:
             "steps": steps,
             "constants": self._constants(schedule),
             "kernels": [self._fields(k) for k in self._kernels],
-            "plan": [list(placed.offsets.items()), placed.size, placed.least],
+            "plan": [list(placed.offsets.items()), placed.size, placed.least, placed.adopted],
             "again": self.value(placed.again),
         }
 
@@ -267,9 +267,9 @@ class _Reader:
             tuple([self.value(s) for s in found["steps"]]),
             {n: self._constant(*rest) for n, *rest in found["constants"]},
         )
-        offsets, size, least = found["plan"]
+        offsets, size, least, adopted = found["plan"]
         again = self.value(found["again"])
-        return schedule, MemoryPlan({n: at for n, at in offsets}, size, least, again)
+        return schedule, MemoryPlan({n: at for n, at in offsets}, size, least, again, adopted)
 
     def value(self, x: Any) -> Any:
         kind = x.__class__

@@ -29,7 +29,8 @@ PROCESSORS = max(os.cpu_count() or 1, 2)
 VECTOR = 1 << 19  # flops of a tile of a product with a vector
 SIDE, LEAST = 64, 256
 LONG = 512 if able() else 1024
-_LETTER = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
+_LETTER: dict[np.dtype, str] = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
+PRODUCT_DTYPES: tuple[np.dtype, ...] = tuple(_LETTER)
 _LARGEST = 2**31 - 1
 
 

@@ -2,15 +2,20 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from ...graph.graph import Equation, Graph
 from ..emit.equations import avals_of, why_no_emitter, why_not_held
 from ..ir.routine import Routine
 from ..ir.views import View
+from .blas import PRODUCT_DTYPES
 from .routines.table import MAKERS, routine_of
 
 
 class Computes:
     """Kernels in LLVM IR, and routines."""
+
+    product_dtypes: tuple[np.dtype, ...] = PRODUCT_DTYPES
 
     def supports(self, graph: Graph, e: Equation) -> str:
         avals = avals_of(graph, e)

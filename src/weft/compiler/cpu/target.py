@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from ...core.op import Op
 from ..cache import schedules
 from ..emit import variates
 from ..ir.kernel import Kernel
 from ..ir.routine import Routine
 from ..ir.schedule import GemmStep, Schedule, ScheduleStep
+from ..limits import LIMITS, Limits
 from ..memory import ALIGNMENT, MemoryPlan
 from ..native.objects import machine_key
 from ..target import Passes
@@ -27,6 +29,8 @@ class Cpu(Computes):
     """The host processor."""
 
     alignment: int = ALIGNMENT
+    adopts: bool = False
+    limits: Limits = LIMITS
     passes: Passes = PASSES
 
     @property
@@ -40,6 +44,9 @@ class Cpu(Computes):
         return (
             kernel_cost(work) if isinstance(work, Kernel) else as_native_routine(work).cost
         ) >= LONG
+
+    def library_fails(self, op: Op) -> bool:
+        return True
 
     def tune(self, schedule: Schedule) -> Schedule:
         return fuse_epilogues(schedule)

@@ -1,18 +1,20 @@
 """Kernels without folds: every thread computes some groups of neighbouring elements."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from math import prod
+from operator import or_
 
 import numpy as np
 
 from ...core.record import record
+from ..emit.arithmetic import anywhere
 from ..emit.code import LLValue
 from ..ir.axes import Axis, axes_of, merge_axes
 from ..ir.kernel import Kernel, moving
 from .arrays import WIDEST, GridArrays, Point, alignment, dtypes_of, index_type
 from .machine import WARP, Machine
-from .steps import emit_step, heavy_steps
+from .steps import emit_step, heavy_steps, words_alive
 
 # Threads of a block; elements that a thread has side by side at most.
 BLOCK = 256
@@ -20,6 +22,9 @@ LANES = 8
 # The same where more than so many steps are not light: each element of a long chain takes tens of
 # registers, and the time is the arithmetic's.
 LANES_OF_CHAINS = ((8, 1), (4, 2), (2, 4))
+# Without folds they are as many as have so few words of values alive: 64 registers leave room for
+# 32 warps, and neighbours share what is computed once for a thread.
+WORDS = 40
 # Lines of a block that is a tile: a warp for each.
 ROWS = BLOCK // WARP
 # Bytes that a thread should have under way, and threads from which on it takes several groups.
@@ -58,7 +63,7 @@ def plan_flat(kernel: Kernel, aligned: int) -> FlatPlan:
     axes = merge_axes([axis for axis in axes_of(kernel) if axis.size != 1])
     lane = pick_lane(axes, kinds)
     outer = tuple([axis for axis in axes if axis is not lane])
-    lanes = pick_lanes(outer, lane, kinds, aligned, most_lanes(kernel), ragged=not outer)
+    lanes = pick_lanes(outer, lane, kinds, aligned, _most_lanes(kernel), ragged=not outer)
     crossing = _crossing(outer, lane, lanes)
     if crossing is not None:
         outer = (*(axis for axis in outer if axis is not crossing), crossing)
@@ -83,6 +88,19 @@ def most_lanes(kernel: Kernel) -> int:
     """The elements that a thread may have side by side."""
     heavy = heavy_steps(kernel)
     return next((lanes for steps, lanes in LANES_OF_CHAINS if heavy > steps), LANES)
+
+
+def _most_lanes(kernel: Kernel) -> int:
+    """The same for a kernel without folds."""
+    lanes, words = LANES, words_alive(kernel)
+    while is_chain(kernel) and lanes > 1 and lanes * words > WORDS:
+        lanes //= 2
+    return lanes
+
+
+def is_chain(kernel: Kernel) -> bool:
+    """Whether the time of a kernel is its arithmetic's."""
+    return heavy_steps(kernel) > LANES_OF_CHAINS[-1][0]
 
 
 def pick_lane(axes: Sequence[Axis], kinds: Sequence[np.dtype]) -> Axis:
@@ -198,15 +216,54 @@ def _emit_elements(
     arrays: GridArrays, points: Sequence[tuple[Point, LLValue | None]], lanes: int
 ) -> None:
     """All steps at some points: everything is loaded before anything is stored."""
+    if is_chain(arrays.kernel):
+        for point, inside in points:
+            arrays.when(inside, partial(_emit_chain, arrays, point, lanes))
+        return
+    known = _compute(arrays, [point for point, _ in points], lanes)
+    for (point, inside), values in zip(points, known, strict=True):
+        arrays.when(inside, partial(_store, arrays, point, values))
+
+
+def _emit_chain(arrays: GridArrays, point: Point, lanes: int) -> None:
+    """All steps without their rare cases; if there is one, all again for one element at a time.
+
+    So there is one branch, and registers hold no place to return to from each rare case.
+    """
+    code = arrays.code
+    code.doubts = []
+    (values,) = _compute(arrays, [point], lanes)
+    doubts, code.doubts = code.doubts, None
+    if not doubts:
+        _store(arrays, point, values)
+        return
+    again, usual, after = code.label(), code.label(), code.label()
+    code.go_if(anywhere(reduce(or_, doubts)), again, usual, rarely=True)
+    code.start(usual)
+    _store(arrays, point, values)
+    code.go(after)
+    code.start(again)
+    arrays.loop(lanes, 1, partial(_emit_exactly, arrays, point))
+    code.go(after)
+    code.start(after)
+
+
+def _emit_exactly(arrays: GridArrays, point: Point, lane: LLValue) -> None:
+    """All steps of one element of a group, with their rare cases."""
+    at = arrays.advance(point, arrays.lane, lane)
+    _store(arrays, at, _compute(arrays, [at], 1)[0])
+
+
+def _compute(arrays: GridArrays, points: Sequence[Point], lanes: int) -> list[dict[int, LLValue]]:
+    """The values at some points."""
     kernel, code = arrays.kernel, arrays.code
     base, needed = len(kernel.operands), sorted(moving(kernel, 0))
-    values = [{i: arrays.read(i, point, lanes) for i in needed if i < base} for point, _ in points]
+    values = [{i: arrays.read(i, point, lanes) for i in needed if i < base} for point in points]
     for known in values:
         for i in needed:
             if i >= base:
                 known[i] = emit_step(code, kernel, i, known.__getitem__)
-    for (point, inside), known in zip(points, values, strict=True):
-        arrays.when(inside, partial(_store, arrays, point, known))
+    return values
 
 
 def _store(arrays: GridArrays, point: Point, known: dict[int, LLValue]) -> None:

@@ -1,5 +1,7 @@
 """The passes that prepare a graph for a GPU, in order."""
 
+from functools import partial
+
 from ..passes.algebra import algebra
 from ..passes.bodies import bodies
 from ..passes.common import common
@@ -7,19 +9,23 @@ from ..passes.contract import contract
 from ..passes.copies import apart, copies
 from ..passes.dead import dead
 from ..passes.expand import EXPANSIONS, expand
+from ..passes.fission import fission
 from ..passes.fold import fold
 from ..passes.layout import layout
 from ..passes.loops import loops
 from ..passes.products import products
 from ..passes.sink import sink
 from ..target import Passes, optimise
+from .computes import PRODUCT_DTYPES
+from .routines.table import ROWS, readable
 
 PASSES: Passes = (
     ("dead", dead),
     ("loops", loops),
+    ("fission", fission),
     ("fold", fold),
     ("expand", lambda graph: expand(graph, EXPANSIONS)),
-    ("contract", contract),
+    ("contract", partial(contract, dtypes=PRODUCT_DTYPES)),
     ("algebra", algebra),
     ("layout", layout),
     ("fold again", fold),
@@ -28,9 +34,9 @@ PASSES: Passes = (
     ("dead again", dead),
     ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))),
     ("sink", sink),
-    ("copies", lambda graph: copies(graph, (), lambda e, k, view: True)),
+    ("copies", lambda graph: copies(graph, ROWS, readable, PRODUCT_DTYPES)),
     ("common again", common),
-    ("products", products),
+    ("products", partial(products, dtypes=PRODUCT_DTYPES)),
     ("dead at last", dead),
     ("apart", apart),
 )

@@ -7,7 +7,7 @@ from ..emit.code import LLModule
 from ..native.machine import Processor, assembly
 
 # What emitters may use on a GPU (see `LLModule`).
-FEATURES = ("bfloat", "freestanding", "units")
+FEATURES = ("bfloat", "contract", "freestanding", "units")
 _SYSTEM = "nvptx64-nvidia-cuda"
 # The version of the language: the oldest that knows the instructions of these processors.
 _VERSION = {80: 71, 86: 71, 89: 78, 90: 78}

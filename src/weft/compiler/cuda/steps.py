@@ -1,6 +1,7 @@
 """The steps of a grid kernel at one place, from the values of its operands there."""
 
 from collections.abc import Callable
+from itertools import accumulate
 
 from ...graph.graph import Literal
 from ..emit.code import Code, LLValue
@@ -33,3 +34,21 @@ def fold_rounds(kernel: Kernel) -> int:
 def heavy_steps(kernel: Kernel) -> int:
     """How many steps take more than an instruction or two."""
     return sum(isinstance(s, Step) and not s.is_light for s in kernel.steps)
+
+
+def words_alive(kernel: Kernel) -> int:
+    """The most words of an element's values that later steps read, while steps run in order."""
+    base, end = len(kernel.operands), len(kernel.dtypes)
+    last = {r.value: end for r in kernel.results}
+    for i in range(end - 1, base - 1, -1):
+        step = kernel.steps[i - base]
+        for j in (step.value,) if isinstance(step, FoldStep) else step.inputs:
+            if not isinstance(j, Literal):
+                last.setdefault(j, i)
+    # A value is alive from the step after its own to the last one that reads it.
+    change = [0] * (end + 2)
+    for i, until in last.items():
+        words = max(kernel.dtypes[i].itemsize // 4, 1)
+        change[max(i + 1, base)] += words
+        change[until + 1] -= words
+    return max(accumulate(change))

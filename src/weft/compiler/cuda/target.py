@@ -1,23 +1,27 @@
 """The target of NVIDIA's GPUs: kernels as PTX, products and the rest by PyTorch's libraries."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from ...core.op import Op
 from ...graph.graph import Equation, Graph
 from ..ir.kernel import Kernel
 from ..ir.routine import Routine
 from ..ir.schedule import GemmStep, Schedule, ScheduleStep
 from ..ir.views import View
+from ..limits import Limits
 from ..memory import MemoryPlan
 from ..target import Passes
-from .computes import supports
+from .computes import PRODUCT_DTYPES, library_fails, supports
 from .costs import step_cost
 from .gpu import Gpu
+from .limits import GPU_LIMITS
 from .passes import PASSES
 from .ptx import FEATURES
+from .routines.table import routine_of
 from .runtime.executable import CudaExecutable
 
 
@@ -25,7 +29,10 @@ class Cuda:
     """One GPU; `cuda` gives the one object of a device."""
 
     alignment: int = 256
+    adopts: bool = True
+    limits: Limits = GPU_LIMITS
     passes: Passes = PASSES
+    product_dtypes: Collection[np.dtype] = PRODUCT_DTYPES
 
     def __init__(self, gpu: Gpu):
         self.gpu = gpu
@@ -38,7 +45,10 @@ class Cuda:
         return supports(graph, e)
 
     def routine(self, graph: Graph, views: Mapping[int, View], e: Equation) -> Routine | str | None:
-        return None
+        return routine_of(graph, views, e)
+
+    def library_fails(self, op: Op) -> bool:
+        return library_fails(op)
 
     def takes_long(self, work: Kernel | Routine | GemmStep, dtype: np.dtype | None = None) -> bool:
         return False

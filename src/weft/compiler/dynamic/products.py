@@ -79,7 +79,7 @@ def _linear_gradient(lift: Lift, at: LiftedEquation) -> Made:
 # -- normalisation, losses, cells: each line by itself ---------------------------------------------
 
 
-@rule("layer_norm", "native_layer_norm")
+@rule("layer_norm")
 def _layer_norm(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     x, w, b = at.e.inputs
@@ -101,15 +101,33 @@ def _layer_norm_gradient(lift: Lift, at: LiftedEquation) -> Made:
     return lift.keep(at, [(*lead, *flat), flat, flat], given)
 
 
-@rule("native_layer_norm_gradient")
-def _native_layer_norm_gradient(lift: Lift, at: LiftedEquation) -> Made:
-    g, x, mean, rate, w = at.e.inputs
+def _native_core(lift: Lift, at: LiftedEquation, x, w) -> int:
+    """How many of the last axes are normalised over, if the weight has these."""
+    same_static(lift, at)
     _refuse_dynamic_weights(lift, w)
-    core = lift.aval(w).ndim
-    lead = merge_spans(lift, [_only_lead(lift, v, core) for v in (g, x, mean, rate)])
+    core, ndim = lift.aval(w).ndim, lift.aval(x).ndim
+    if at.e.static[0] != tuple(range(ndim - core, ndim)):
+        lift.refuse("normalises over other axes than the weight's", "use a layer norm")
+    return core
+
+
+@rule("native_norm", "native_rms_norm")
+def _native_norm(lift: Lift, at: LiftedEquation) -> Made:
+    x, w, *bias = at.e.inputs
+    _refuse_dynamic_weights(lift, *bias)
+    core = _native_core(lift, at, x, w)
+    spans = (*_only_lead(lift, x, core), *(None,) * core)
+    return lift.keep(at, [spans] * len(at.e.outputs))
+
+
+@rule("native_norm_gradient", "native_rms_norm_gradient")
+def _native_norm_gradient(lift: Lift, at: LiftedEquation) -> Made:
+    *given, w = at.e.inputs
+    core = _native_core(lift, at, given[1], w)
+    lead = merge_spans(lift, [_only_lead(lift, v, core) for v in given])
     flat = (None,) * core
-    given = [*[lift.mask_padding(v, 0) for v in (g, x, mean, rate)], w]
-    return lift.keep(at, [(*lead, *flat), flat, flat], given)
+    made = [(*lead, *flat), *[flat] * (len(at.e.outputs) - 1)]
+    return lift.keep(at, made, [*[lift.mask_padding(v, 0) for v in given], w])
 
 
 # By row: how many of the last axes of each operand form a line, and which operands are indices.

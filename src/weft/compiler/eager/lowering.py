@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from ...core.aval import Aval
+from ...core.op import Op
 from ...graph.graph import Equation, Graph
 from .. import pipeline
 from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step, Strides, renumber
 from ..ir.schedule import KernelStep, Schedule
 from ..ir.views import View
+from ..limits import LIMITS, Limits
 from ..memory import ALIGNMENT
 from ..passes.rewriting import Builder
 
@@ -24,7 +26,10 @@ class AsWritten:
     """
 
     alignment: int = ALIGNMENT
+    adopts: bool = False
+    limits: Limits = LIMITS
     passes: tuple[()] = ()
+    product_dtypes: tuple[()] = ()
 
     def supports(self, graph: Graph, e: Equation) -> str:
         return ""
@@ -34,6 +39,9 @@ class AsWritten:
 
     def takes_long(self, work: Any, dtype: np.dtype | None = None) -> bool:
         return False
+
+    def library_fails(self, op: Op) -> bool:
+        return True
 
     def tune(self, schedule: Schedule) -> Schedule:
         return schedule

@@ -1,6 +1,8 @@
 """Arithmetic beyond operators: fused multiply-add, selection, rare cases, calls of C functions."""
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
 
 from .code import LLModule, LLValue, Type, lanes_of
 
@@ -59,6 +61,10 @@ def anywhere(mask: LLValue) -> LLValue:
     """Whether a condition holds in any lane."""
     if mask.type.lanes == 1:
         return mask
+    if "units" in mask.code.module.features:  # predicates are no bits of a register
+        one, lanes = lanes_of("i1"), range(mask.type.lanes)
+        parts = [mask.code.emit(one, f"extractelement {mask.type} {mask}, i32 {n}") for n in lanes]
+        return reduce(or_, parts)
     kind = lanes_of(f"i{mask.type.lanes}")
     whole = mask.code.emit(kind, f"bitcast {mask.type.text} {mask.name} to {kind.text}")
     return whole.compare("ne", 0)
@@ -74,6 +80,9 @@ def rarely_all(
 ) -> list[LLValue]:
     """The same for several values."""
     code = mask.code
+    if code.doubts is not None:
+        code.doubts.append(mask)
+        return list(usual)
     before, slow, after = code.block, code.label(), code.label()
     code.go_if(anywhere(mask), slow, after, rarely=True)
     code.start(slow)

@@ -6,7 +6,7 @@ library lane by lane, or, where there is none, are reduced by more digits of π 
 
 import math
 
-from . import units
+from . import quick_angles, units
 from .arithmetic import by_lanes, fma, horner, rarely, rarely_all, size
 from .code import LLValue
 from .exponentials import nearest
@@ -81,18 +81,14 @@ _TAN = {
 }
 
 
-# cos r − 1 in powers of r², without the first: error 7.7e-11.
-_COS_ALONE = (-0.5, 0.04166661575436592, -0.0013886509696021676, 2.4367702280869707e-05)
-
-
-def _reduce_angle(x: LLValue) -> tuple[LLValue, LLValue | None, LLValue]:
-    """r, its rounding error, or None if that is small enough, and n."""
+def _reduce_angle(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
+    """r, its rounding error, and n."""
     if not _is_alone(x):
         return _reduce_near(x)
     # sin and cos of the same number share this.
     memo = x.code.memo
     if ("angle", x.name) not in memo:
-        memo["angle", x.name] = _reduce_quickly(x) if units.available(x) else _reduce_alone(x)
+        memo["angle", x.name] = _reduce_alone(x)
     return memo["angle", x.name]
 
 
@@ -114,30 +110,17 @@ def _reduce_alone(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
     return r, low, k
 
 
-def _reduce_quickly(x: LLValue) -> tuple[LLValue, None, LLValue]:
-    """The same, with r rounded: sin r and cos r lose less than a unit by that."""
-    n, k = nearest(x, 2 / math.pi)
-    r = x
-    for part in _HALF_PI["float"]:
-        r = fma(n, -part, r)
-    r, k = rarely_all(size(x) > LIMIT["float"], [r, k], lambda: reduce_far(x)[::2])
-    return r, None, k
-
-
 def _is_alone(x: LLValue) -> bool:
     """Whether there is no C library to call."""
     return "freestanding" in x.code.module.features and x.type.element == "float"
 
 
-def _sine(r: LLValue, low: LLValue | None, z: LLValue) -> LLValue:
+def _sine(r: LLValue, low: LLValue, z: LLValue) -> LLValue:
     cube = r * z
-    curve = horner(z, _SIN[r.type.element])
-    return fma(cube, curve, r) if low is None else r + fma(cube, curve, low)
+    return r + fma(cube, horner(z, _SIN[r.type.element]), low)
 
 
-def _cosine(r: LLValue, low: LLValue | None, z: LLValue) -> LLValue:
-    if low is None:
-        return fma(z, horner(z, _COS_ALONE), 1.0)
+def _cosine(r: LLValue, low: LLValue, z: LLValue) -> LLValue:
     tail = fma(z * z, horner(z, _COS[r.type.element]), -(r * low))
     half = z * 0.5
     w = 1.0 - half
@@ -164,10 +147,14 @@ def _wave(x: LLValue, name: str, turn: int) -> LLValue:
 
 
 def sin(x: LLValue) -> LLValue:
+    if units.available(x):
+        return quick_angles.sin(x)
     return x.equals(0.0).choose(x, _wave(x, "sin", 0))
 
 
 def cos(x: LLValue) -> LLValue:
+    if units.available(x):
+        return quick_angles.cos(x)
     return _wave(x, "cos", 1)
 
 

@@ -237,8 +237,8 @@ class LLModule:
     """Functions that are compiled together, and the symbols that they import.
 
     `features` names what the machine has and emitters may use: "bfloat", conversions of bfloat16;
-    "freestanding", no C library, so that nothing may call it; "units", the special-function units
-    of NVIDIA's GPUs.
+    "contract", sums that round a product and the sum once; "freestanding", no C library, so that
+    nothing may call it; "units", the special-function units of NVIDIA's GPUs.
     """
 
     def __init__(self, attributes: str = "", features: Collection[str] = ()):
@@ -329,6 +329,8 @@ class Code:
         self.parameters = [LLValue(self, kind, self._fresh()) for kind in parameters]
         self._entry: list[str] = []
         self._hidden: dict[str, LLValue] = {}
+        # Conditions under which what is being emitted is wrong, if that is put right elsewhere.
+        self.doubts: list[LLValue] | None = None
         # What emitters found for a value, by its name, and use again.
         self.memo: dict[tuple[str, str], Any] = {}
 

@@ -9,6 +9,7 @@ from .elementary import ELEMENTARY, wide
 from .exponentials import expit
 from .logarithms import log, log1p
 from .powers import by_whole, power
+from .sums import add, multiply, negative, strong_product, subtract
 
 
 def maximum(a: LLValue, b: LLValue) -> LLValue:
@@ -21,13 +22,6 @@ def minimum(a: LLValue, b: LLValue) -> LLValue:
     """The smaller one; NaN if either is NaN."""
     y = (b < a).choose(b, a)
     return b.is_nan().choose(b, y)
-
-
-def strong_product(g: LLValue, d: LLValue) -> LLValue:
-    """g·d, and zero where either factor is zero."""
-    none = g.same(0.0)
-    product = d.compare("ne", 0.0).choose(g * d, none)
-    return g.compare("ne", 0.0).choose(product, none)
 
 
 def strong_quotient(a: LLValue, b: LLValue) -> LLValue:
@@ -188,17 +182,17 @@ def _intrinsic(name: str) -> Callable[[LLValue], LLValue]:
 
 EMITTERS: dict[str, Callable[..., LLValue]] = {
     **ELEMENTARY,
-    "add": lambda a, b: a + b,
-    "subtract": lambda a, b: a - b,
-    "multiply": lambda a, b: a.contractible("mul", b),
+    "add": add,
+    "subtract": subtract,
+    "multiply": multiply,
     "divide": lambda a, b: a / b,
     "strong_product": strong_product,
     "strong_quotient": strong_quotient,
     "floor_divide": floor_divide,
     "remainder": remainder,
-    "negative": lambda x: -x,
+    "negative": negative,
     "positive": lambda x: x,
-    "square": lambda x: x.contractible("mul", x),
+    "square": lambda x: multiply(x, x),
     "reciprocal": lambda x: 1.0 / x,
     "rsqrt": lambda x: 1.0 / x.intrinsic("sqrt"),
     "power_scalar": power_scalar,

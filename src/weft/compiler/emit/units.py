@@ -11,22 +11,23 @@ import math
 from .arithmetic import copy_sign, fma, horner, size
 from .code import LLValue, lanes_of
 
+# log₂e as a number of few bits, whose products less n are exact where x is large, and the rest.
+_LOG2E, _LOG2E_LOW = 1.4375, 0.005195040721446276
+# Exponents of the scale in 2ˣ = 2ⁿ·2ʳ: normal numbers; r is what is left, also beyond them.
+_LEAST, _MOST = -126, 127
 # Added to a small number, its last bits are that number plus the bias of exponents.
 _MAGIC = 1.5 * 2**23 + 127
-_LOG2E, _LOG2E_LOW = 1.4426950216293335, 1.925963033500011e-08
-# Exponents of the scale in 2ˣ = 2ⁿ·2ʳ: normal numbers; r is what is left, also beyond them.
-_EXPONENTS = 126.0
-# (tanh t − t)/t³ in powers of t² for |t| ≤ ¾: error 1.6e-9.
+# (tanh t − t)/t³ in powers of t² for |t| ≤ 0.9: error 1.6e-8.
 _TANH = (
-    -0.33333316445350647,
-    0.1333269476890564,
-    -0.053892724215984344,
-    0.021452033892273903,
-    -0.007657255977392197,
-    0.0017369361594319344,
+    -0.3333321213722229,
+    0.13330359756946564,
+    -0.05372149124741554,
+    0.020904146134853363,
+    -0.006860087625682354,
+    0.0013039751211181283,
 )
-# Below this by the polynomial; from 20 on tanh is 1.
-_NEAR, _FLAT = 0.75, 20.0
+# Below this by the polynomial.
+_NEAR = 0.9
 
 
 def available(x: LLValue) -> bool:
@@ -59,8 +60,11 @@ def reciprocal(x: LLValue) -> LLValue:
 
 def exp(x: LLValue) -> LLValue:
     """2ⁿ·2ʳ with n + r = x·log₂e; NaN and infinities go on in r."""
-    t = (x * _LOG2E).intrinsic("minnum", _EXPONENTS).intrinsic("maxnum", -_EXPONENTS)
-    shifted = t + _MAGIC
+    # n as a part of its range: the GPU clamps a sum to [0, 1] in the same instruction.
+    wide = _MOST - _LEAST
+    part = fma(x, math.log2(math.e) / wide, -_LEAST / wide)
+    part = part.intrinsic("maxnum", 0.0).intrinsic("minnum", 1.0)
+    shifted = fma(part, float(wide), _MAGIC + _LEAST)
     r = fma(x, _LOG2E_LOW, fma(x, _LOG2E, -(shifted - _MAGIC)))
     scale = (shifted.bits << 23).as_float("float")
     return exp2_unit(r) * scale
@@ -69,11 +73,9 @@ def exp(x: LLValue) -> LLValue:
 def tanh(x: LLValue) -> LLValue:
     """1 − 2/(1 + e²ᵃ) of a = |x|, and a polynomial near zero; NaN takes that."""
     a = size(x)
-    # e²ᵃ = 4·2ˢ: s is small where its rounding counts most.
-    s = fma(a.intrinsic("minnum", _FLAT), 2 * math.log2(math.e), -2.0)
-    t = fma(exp2_unit(s), 4.0, 1.0)
-    q = reciprocal(t)
-    q = fma(q, fma(-t, q, 1.0), q)
-    square = x * x
+    # e²ᵃ = 4·2ˢ: s is small where its rounding counts most. An infinite e²ᵃ has the inverse 0.
+    s = fma(a, 2 * math.log2(math.e), -2.0)
+    q = reciprocal(fma(exp2_unit(s), 4.0, 1.0))
+    square = x.contractible("mul", x)
     near = fma(x * square, horner(square, _TANH), x)
     return copy_sign((a >= _NEAR).choose(fma(q, -2.0, 1.0), near), x)

@@ -163,9 +163,10 @@ def _memory(run: Executable) -> str:
     parts = [f"{_bytes(run.plan.size)} for values in between"]
     if run.plan.size > run.plan.least:
         parts[0] += f" ({_bytes(run.plan.least)} at once)"
+    parts += [f"{_bytes(run.plan.adopted)} of library results"] if run.plan.adopted else []
     parts.append(f"{_bytes(fresh)} of new results")
     parts += [f"{_bytes(constants)} of constants"] if constants else []
-    return ", ".join(parts) + f"; {_bytes(run.plan.size + fresh + constants)} beside its inputs"
+    return ", ".join(parts) + f"; {_bytes(run.plan.peak + fresh + constants)} beside its inputs"
 
 
 def _checkpoints(program: Variant) -> Iterator[tuple[str, str]]:

@@ -33,12 +33,10 @@ from .column_folds import by_rows
 from .domain import STILL, Axes, Group
 from .groups import Grouping, Unit
 from .joined_folds import join_column_folds
+from .line_folds import split_lines
 from .order import Peak, Work, order_units, peak_of
 from .softmax import by_products
 from .two_stage_folds import split_stages
-
-# Units that may raise an error: guards, and library calls.
-FAILING = (UnitKind.GUARD, UnitKind.LIBRARY)
 
 
 def schedule_graph(
@@ -48,7 +46,8 @@ def schedule_graph(
 
     donated   maps the position of an output to that of the input whose memory it may take
     """
-    return join_column_folds(Assembly(graph, target, donated or {}).schedule())
+    made = Assembly(graph, target, donated or {}).schedule()
+    return join_column_folds(made, target.limits)
 
 
 class Assembly:
@@ -155,6 +154,13 @@ class Assembly:
         found = peak_of(self.works, self.order, frozenset(self.outputs))
         return found, {k for u in found.later for k in self.grouping.units[u].equations}
 
+    @property
+    def points(self) -> set[int]:
+        """The elementwise equations of kernels."""
+        kernels = [unit for unit in self.grouping.units.values() if unit.group is not None]
+        every = {k for unit in kernels for k in unit.equations}
+        return {k for k in every if not self.graph.equations[k].op.folds}
+
     def schedule(self) -> Schedule:
         """Emit all steps, in order."""
         steps: list[ScheduleStep] = []
@@ -186,10 +192,12 @@ class Assembly:
 
     def _is_open(self, unit: Unit) -> bool:
         """Whether a unit may fail, or never end."""
-        if unit.kind is not UnitKind.NATIVE:
-            return unit.kind in FAILING
-        routine = self._routine(self.graph.equations[unit.equations[0]])
-        return routine.endless
+        e = self.graph.equations[unit.equations[0]]
+        if unit.kind is UnitKind.LIBRARY:
+            return self.target.library_fails(e.op)
+        if unit.kind is UnitKind.NATIVE:
+            return self._routine(e).endless
+        return unit.kind is UnitKind.GUARD
 
     def _is_long(self, u: int, unit: Unit) -> bool:
         """Whether a unit takes so long that a signal may interrupt it."""
@@ -283,7 +291,8 @@ class Assembly:
     def _library(self, e: Equation, reason: str) -> LibraryStep:
         inputs = tuple(i if isinstance(i, Literal) else self.view(self.views[i]) for i in e.inputs)
         outputs = tuple(self.root(i) for i in e.outputs)
-        return LibraryStep(e.op, inputs, e.static, outputs, e.origin, reason)
+        fails = self.target.library_fails(e.op)
+        return LibraryStep(e.op, inputs, e.static, outputs, e.origin, reason, fails)
 
     # -- concatenation -------------------------------------------------------------------------
 
@@ -338,7 +347,9 @@ class Assembly:
         kernel, reads, stored = self.fused[u]
         origins = tuple(dict.fromkeys(self.graph.equations[k].origin for k in unit.equations))
         operands, results = tuple(map(self.view, reads)), tuple(map(self.root, stored))
-        stages = split_stages(kernel) or by_rows(kernel)
+        limits = self.target.limits
+        stages = split_stages(kernel, limits) or by_rows(kernel, limits)
+        stages = stages or split_lines(kernel, limits)
         if stages is None:
             return [KernelStep(kernel, operands, results, origins)]
         lines = tuple(self._line(stages.length, dtype) for dtype in stages.lines)

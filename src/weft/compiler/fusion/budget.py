@@ -36,6 +36,9 @@ class Costs(Protocol):
     @property
     def alignment(self) -> int: ...
 
+    @property
+    def adopts(self) -> bool: ...
+
     def cost(self, schedule: Schedule, step: ScheduleStep) -> float:
         """The approximate nanoseconds of a step."""
         ...
@@ -51,14 +54,14 @@ def apply_checkpoints(
     ladder = Ladder(schedule, placed, target)
     budget, strategy = config.budget, config.strategy
     taken = call_bytes(schedule, placed)
-    fixed = taken.fixed + taken.tables
+    fixed = taken.peak - placed.peak + taken.tables
     if strategy is CheckpointStrategy.Full:
         found = ladder.smallest()
     elif strategy is CheckpointStrategy.Auto:
         found = schedule, placed
     else:
         found = ladder.by_strategy(config)
-    if budget is None or found[1].size <= budget - fixed:
+    if budget is None or found[1].peak <= budget - fixed:
         return found
     fitting = ladder.first(budget - fixed)
     if fitting is None:
@@ -107,12 +110,12 @@ class Ladder:
     @cached_property
     def cut(self) -> Cut:
         """The choices at the peak."""
-        live = live_bytes(self.recipes.schedule, self._target.alignment)
+        live = live_bytes(self.recipes.schedule, self._target.alignment, self._target.adopts)
         return Cut(self.recipes, live.index(max(live)), live)
 
     @cached_property
     def _footprint(self) -> Footprint:
-        return Footprint(self.recipes, self._target.alignment)
+        return Footprint(self.recipes, self._target.alignment, self._target.adopts)
 
     def first(self, nbytes: int) -> tuple[Schedule, MemoryPlan] | None:
         """The rung whose plan takes no more than some bytes."""
@@ -132,18 +135,18 @@ class Ladder:
                 break
             best = min(best, k, key=lambda k: (self._size(k), k))
         found = [self._make(best), *([self._second.smallest()] if self._second else [])]
-        return min(found, key=lambda made: made[1].size)
+        return min(found, key=lambda made: made[1].peak)
 
     def by_strategy(self, config: CheckpointConfig) -> tuple[Schedule, MemoryPlan]:
         """The schedule of a strategy without a budget, unless it takes more memory."""
-        if config.strategy is CheckpointStrategy.None_ or not self.placed.size:
+        if config.strategy is CheckpointStrategy.None_ or not self.placed.peak:
             return self.schedule, self.placed
         if config.strategy is CheckpointStrategy.Block:
             kept = self.cut.every(config.checkpoint_every_n)
         else:
             kept = self.cut.expensive(config.min_compute_cost)
         rung = self._measure(evict(self.recipes, float("inf"), self.cut.at, kept))
-        if rung is None or rung.least >= self.placed.size:
+        if rung is None or rung.least >= self.placed.peak:
             return self.schedule, self.placed
         made = replace(rung.slots.plan(), again=rung.again)
         return repeat(self.recipes, rung.order), made
@@ -152,7 +155,7 @@ class Ladder:
 
     def _descent(self) -> Iterator[int]:
         """The rungs that are tried until one fits."""
-        if not self.placed.size:
+        if not self.placed.peak:
             return
         last = 0
         for k in range(HALF, LAST, HALF):
@@ -187,7 +190,7 @@ class Ladder:
     # -- one rung ------------------------------------------------------------------------------
 
     def _limit(self, k: int) -> float:
-        return self.placed.size * 2.0 ** (-k / HALF)
+        return self.placed.peak * 2.0 ** (-k / HALF)
 
     def _least(self, k: int) -> float:
         rung = self._rung(k)
@@ -198,7 +201,7 @@ class Ladder:
             rung = self._rung(k)
             assert rung is not None
             self._plans[k] = rung.slots.plan()
-        return self._plans[k].size
+        return self._plans[k].peak
 
     def _make(self, k: int) -> tuple[Schedule, MemoryPlan]:
         """The schedule of a rung, and its plan."""

@@ -32,7 +32,7 @@ def kind_of(
         return UnitKind.PRODUCT, ""
     if views[e.outputs[0]].root != e.outputs[0]:
         return UnitKind.VIEW, ""
-    if len(avals) == len(e.inputs) and is_product(e, avals):
+    if len(avals) == len(e.inputs) and is_product(e, avals, target.product_dtypes):
         return UnitKind.PRODUCT, ""
     routine = target.routine(graph, views, e)
     if routine is not None:

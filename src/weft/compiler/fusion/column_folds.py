@@ -8,24 +8,17 @@ stage folds those lines. The pieces depend on the lengths alone.
 from dataclasses import replace
 
 from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step, Strides, renumber
+from ..limits import Limits
 from .two_stage_folds import Stages, is_fold, line_dtype, mean, needed_values
 
-# Columns longer than this are folded by rows, from this many elements on.
-SHORT, LARGE = 64, 1 << 15
-# Rows of a piece, and of a piece where there are few rows.
-ROWS, FEW_ROWS, FEW = 64, 16, 1 << 10
-# Rows shorter than this are joined, if they are contiguous in memory: up to this
-# many elements.
-NARROW, WIDE = 32, 1 << 10
 
-
-def by_rows(kernel: Kernel) -> Stages | None:
+def by_rows(kernel: Kernel, limits: Limits) -> Stages | None:
     """The stages of a kernel that folds columns; None if one stage is enough."""
-    if len(kernel.domain) != 2 or kernel.folded != (1,) or not _fits(kernel):
+    if len(kernel.domain) != 2 or kernel.folded != (1,) or not _fits(kernel, limits):
         return None
-    times = _rows_joined(kernel)
+    times = _rows_joined(kernel, limits)
     columns, rows = kernel.domain[0] * times, kernel.domain[1] // times
-    piece = ROWS if rows > FEW else FEW_ROWS
+    piece = limits.rows_of_piece(rows)
     folds = [i for i in sorted(kernel.live) if is_fold(kernel, i)]
     whole = [k for k, r in enumerate(kernel.results) if kernel.settled[r.value] == 0]
     others = [k for k in range(len(kernel.results)) if k not in whole]
@@ -42,16 +35,16 @@ def by_rows(kernel: Kernel) -> Stages | None:
     )
 
 
-def _fits(kernel: Kernel) -> bool:
+def _fits(kernel: Kernel, limits: Limits) -> bool:
     columns, rows = kernel.domain
     folds = [i for i in kernel.live if is_fold(kernel, i)]
     return (
-        rows > SHORT
-        and rows * columns >= LARGE
+        rows > limits.long_columns
+        and rows * columns >= limits.column_elements
         and max(kernel.settled[i] for i in kernel.live) == 1
         and all(kernel.settled[_fold(kernel, i).value] == 0 for i in folds)
         and all(abs(strides[0]) < 2 for strides in _walk_strides(kernel))
-        and (columns >= NARROW // 4 or _rows_joined(kernel) > 1)
+        and (columns >= limits.narrow_rows // 4 or _rows_joined(kernel, limits) > 1)
     )
 
 
@@ -61,13 +54,14 @@ def _walk_strides(kernel: Kernel) -> list[Strides]:
     return [o.strides for o in kernel.operands] + stored
 
 
-def _rows_joined(kernel: Kernel) -> int:
+def _rows_joined(kernel: Kernel, limits: Limits) -> int:
     """How many rows are joined into one."""
-    columns, rows = kernel.domain
+    (columns, rows), narrow = kernel.domain, limits.narrow_rows
     lines = all(strides in ((1, columns), (0, 0)) for strides in _walk_strides(kernel))
-    if columns >= NARROW or not lines:
+    if columns >= narrow or not lines:
         return 1
-    able = [n for n in range(-(-4 * NARROW // columns), WIDE // columns + 1) if rows % n == 0]
+    counts = range(-(-4 * narrow // columns), limits.joined_elements // columns + 1)
+    able = [n for n in counts if rows % n == 0]
     return min(able, default=1)
 
 

@@ -13,26 +13,11 @@ from ...core.record import record
 from ...graph.graph import Equation, Graph, Literal
 from ..ir.gemm import ACCUMULATE
 from ..ir.views import View
-from ..target import Computing
+from ..target import Lowering
 from .alignment import Alignment
 from .classify import UnitKind, kind_of
 from .domain import STILL, Axes, Fit, Group, agree, complete_pairs, map_axes, rename_axes
 from .precedence import Precedence
-
-# The most equations of a group: LLVM's time grows faster than its kernels' loops. Scalars
-# fuse by the thousand: they are straight-line code without memory in between.
-MOST, MOST_NUMBERS = 96, 4096
-# With fewer lines than FEW, more than LARGE elements are not swept over twice: too few lines
-# to divide among threads.
-FEW, LARGE = 16, 1 << 15
-# The most whole arrays that a group with folds reads: all of them are kept until it runs.
-WIDE = 8
-# Columns up to this length are summed while their array is computed; longer ones would be walked
-# with strides that are too wide.
-SHORT = 64
-# From this many elements on, rows that are not light, and vary along the last axis, are better
-# stored than computed again.
-REPEATED = 1 << 10
 
 
 @record(frozen=False)
@@ -49,9 +34,9 @@ class Grouping(Alignment):
 
     order: Precedence
 
-    def __init__(self, graph: Graph, views: dict[int, View], target: Computing):
+    def __init__(self, graph: Graph, views: dict[int, View], target: Lowering):
         super().__init__(graph, views)
-        self._target = target
+        self._target, self._limits = target, target.limits
         self.units: dict[int, Unit] = {}
         self.unit_of: dict[int, int] = {}  # by values
         self.order = Precedence()
@@ -201,11 +186,15 @@ class Grouping(Alignment):
         inside = set(unit.equations)
         return [x for x in sorted(unit.group.values) if not self.uses.only_in(x, inside)]
 
+    def _most(self, group: Group) -> int:
+        """The most equations of a group."""
+        return self._limits.equations if group.domain else self._limits.number_equations
+
     # -- legality and profit -------------------------------------------------------------------
 
     def _allows(self, u: int, k: int, e: Equation, fit: Fit) -> bool:
         group = self._group(u)
-        if len(self.units[u].equations) >= _most(group):
+        if len(self.units[u].equations) >= self._most(group):
             return False
         others = self._producers(e) - {u}
         if any(self.order.precedes(u, w) for w in others):
@@ -243,23 +232,29 @@ class Grouping(Alignment):
 
     def _may_repeat(self, group: Group, k: int) -> bool:
         """Whether the group may be recomputed along a new axis: all light, and read only here."""
-        for x in group.values:
-            e = self.graph.equations[self.uses.made_by[x]]
-            inside = {self.uses.made_by[y] for y in group.values} | {k}
-            if e.op.cost != "light" or not self.uses.only_in(x, inside):
-                return False
-        return True
+        made = {self.uses.made_by[x] for x in group.values}
+        if not self._is_light(made):
+            return False
+        return all(self.uses.only_in(x, made | {k}) for x in group.values)
 
     def _divides(self, group: Group, fit: Fit) -> bool:
         """Whether there are enough lines to divide among threads, if they are swept over again."""
         lines = prod(group.domain[a] for a in group.kept)
         again = fit.folded is None and group.folded <= set(fit.axes)
-        return not again or lines >= FEW or prod(group.domain) <= LARGE
+        return not again or self._shares(group, lines)
+
+    def _shares(self, group: Group, lines: int) -> bool:
+        """Whether lines are enough to share, or so short that they need not be shared."""
+        limits = self._limits
+        return lines >= limits.few_lines or prod(group.domain) <= limits.few_lines_elements
 
     def _walks_well(self, group: Group, equations: set[int]) -> bool:
         """Whether no array is stored down long columns."""
         folded = group.folded
-        if group.inner <= folded or prod([group.domain[a] for a in folded]) <= SHORT:
+        if (
+            group.inner <= folded
+            or prod([group.domain[a] for a in folded]) <= self._limits.stored_columns
+        ):
             return True
         whole = [x for x, axes in group.values.items() if folded <= {*axes}]
         return all(self.uses.only_in(x, equations) for x in whole)
@@ -298,12 +293,14 @@ class Grouping(Alignment):
                     return
         axes = [a for a in out if a != STILL]
         again = prod([target.domain[a] for a in axes]) - prod(other.domain)
-        if again < REPEATED or axes[-1] not in pairs.values() or self._is_light(w):
+        few = again < self._limits.repeated_elements
+        if few or axes[-1] not in pairs.values() or self._is_light(self.units[w].equations):
             self._merge(u, w, pairs)
 
-    def _is_light(self, u: int) -> bool:
-        """Whether every row of a group takes an instruction or two."""
-        return all(self.graph.equations[k].op.cost == "light" for k in self.units[u].equations)
+    def _is_light(self, equations: Iterable[int]) -> bool:
+        """Whether rows take an instruction or two, all but as many as may be repeated."""
+        heavy = sum(self.graph.equations[k].op.cost != "light" for k in equations)
+        return heavy <= self._limits.heavy_repeats
 
     def _merge(self, u: int, w: int, known: dict[int, int]) -> bool:
         """Merge group w into group u, pairing axes by `known` and by their lengths."""
@@ -315,7 +312,7 @@ class Grouping(Alignment):
         moved = {x: rename_axes(a, pairs) for x, a in other.values.items()}
         trial = Group(target.domain, target.folded | map_axes(other.folded, pairs))
         trial.values = {**moved, **target.values}
-        if len(equations) > _most(trial) or not self._is_whole(trial, equations):
+        if len(equations) > self._most(trial) or not self._is_whole(trial, equations):
             return False
         trial.reads = {x: rename_axes(a, pairs) for x, a in other.reads.items()} | target.reads
         trial.reads = {x: a for x, a in trial.reads.items() if self.axes_in(trial, x) is None}
@@ -332,7 +329,7 @@ class Grouping(Alignment):
         """Whether a group folds so many arrays that keeping all of them for it takes memory."""
         every = set(range(len(trial.domain)))
         whole = {self.views[x].root for x, axes in trial.reads.items() if every <= {*axes}}
-        return bool(trial.folded) and len(whole) > WIDE
+        return bool(trial.folded) and len(whole) > self._limits.folded_arrays
 
     def _meets(self, trial: Group, u: int, pairs: dict[int, int]) -> bool:
         """Whether unit u reads the merged group's values along the axes of their computation."""
@@ -353,8 +350,7 @@ class Grouping(Alignment):
                 return False
         if not group.folded:
             return True
-        lines = prod(group.domain[a] for a in group.kept)
-        if lines < FEW and prod(group.domain) > LARGE:
+        if not self._shares(group, prod(group.domain[a] for a in group.kept)):
             return False
         fresh = self._makers_of(group.values)
         self._note(group, fresh)
@@ -394,7 +390,3 @@ class Grouping(Alignment):
             return False
         apart = not (self.order.precedes(u, w) or self.order.precedes(w, u))
         return apart and sorted(a.domain) == sorted(b.domain)
-
-
-def _most(group: Group) -> int:
-    return MOST if group.domain else MOST_NUMBERS

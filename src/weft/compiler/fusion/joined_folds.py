@@ -12,19 +12,26 @@ from math import prod
 
 from ..ir.kernel import Kernel, in_rows, renumber
 from ..ir.schedule import KernelStep, Schedule, ScheduleStep
+from ..ir.verify import may_fail
+from ..limits import Limits
 
 
-def join_column_folds(schedule: Schedule) -> Schedule:
+def join_column_folds(schedule: Schedule, limits: Limits) -> Schedule:
     """Fuse column sums into kernels that walk the same rows."""
     steps = list(schedule.steps)
     at = 0
     while at < len(steps):
         step = steps[at]
         host = _host(schedule, steps, at) if _is_sum(step) else None
+        if host is None and limits.joins_forward and _is_sum(step):
+            later = _later_host(schedule, steps, at)
+            if later is not None:
+                steps, host = _put_off(schedule, steps, at, later)
+        elif host is not None:
+            del steps[at]
         if host is None:
             at += 1
             continue
-        del steps[at]
         steps[host] = _fuse(_by_rows(steps[host], step), step)
         steps[host] = _without(steps[host], _unread(schedule, steps, host))
     return replace(schedule, steps=tuple(steps))
@@ -52,6 +59,61 @@ def _host(schedule: Schedule, steps: Sequence[ScheduleStep], at: int) -> int | N
         if read & written:
             return None
     return None
+
+
+def _later_host(schedule: Schedule, steps: Sequence[ScheduleStep], at: int) -> int | None:
+    """The first kernel behind a sum that the sum can be fused into.
+
+    What is computed of the sum comes after that kernel then, so the kernel must not need it.
+    """
+    step = steps[at]
+    assert isinstance(step, KernelStep)
+    if any(schedule.buffers[i].takes is not None for i in step.results):
+        return None
+    read = {schedule.storage(step.operands[n]) for n in _used_values(step.kernel)}
+    made = {schedule.storage(i) for i in step.results}
+    for k in range(at + 1, len(steps)):
+        other = steps[k]
+        if not read.isdisjoint(_changed(schedule, other)):
+            return None
+        if not made.isdisjoint([schedule.storage(i) for i in other.reads]):
+            if may_fail(other):
+                return None  # an input may be written before it then
+            made |= {schedule.storage(i) for i in other.writes}
+            read |= {schedule.storage(i) for i in other.reads}
+        elif not made.isdisjoint(_changed(schedule, other)):
+            return None
+        elif isinstance(other, KernelStep) and _alike(other.kernel, step.kernel):
+            shared = _shared_operands(_by_rows(other, step), step)
+            if any(_whole(step.kernel, n) for n in shared):
+                return k
+    return None
+
+
+def _changed(schedule: Schedule, step: ScheduleStep) -> set[int]:
+    """The storage that a step writes, and that of the inputs whose memory it takes."""
+    written = {schedule.storage(i) for i in step.writes}
+    return written | {t for i in written if (t := schedule.buffers[i].takes) is not None}
+
+
+def _put_off(
+    schedule: Schedule, steps: Sequence[ScheduleStep], at: int, host: int
+) -> tuple[list[ScheduleStep], int]:
+    """The steps without a sum, and with all that is computed of it behind its host.
+
+    Also the new position of the host.
+    """
+    made = {schedule.storage(i) for i in steps[at].writes}
+    ahead: list[ScheduleStep] = []
+    behind: list[ScheduleStep] = []
+    for step in steps[at + 1 : host]:
+        if made.isdisjoint([schedule.storage(i) for i in step.reads]):
+            ahead.append(step)
+        else:
+            made |= {schedule.storage(i) for i in step.writes}
+            behind.append(step)
+    before = [*steps[:at], *ahead]
+    return [*before, steps[host], *behind, *steps[host + 1 :]], len(before)
 
 
 def _alike(host: Kernel, kernel: Kernel) -> bool:

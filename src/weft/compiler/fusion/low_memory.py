@@ -10,9 +10,6 @@ from .assemble import Assembly
 from .joined_folds import join_column_folds
 from .remat import remat
 
-# Arena bytes from which on a lower peak is sought, the share to be saved, and the most rounds.
-LARGE, WORTH, ROUNDS = 1 << 20, 0.01, 4
-
 
 def schedule_and_plan(
     graph: Graph, target: Lowering, donated: Mapping[int, int]
@@ -21,17 +18,18 @@ def schedule_and_plan(
 
     donated   maps the position of an output to that of the input whose memory it may take
     """
-    made = Assembly(graph, target, donated)
+    made, limits = Assembly(graph, target, donated), target.limits
     schedule, placed = _plan(made)
     switch = False
-    for _ in range(ROUNDS):
-        if placed.size < LARGE:
+    for _ in range(limits.remat_rounds):
+        if placed.peak < limits.arena_bytes:
             break
         peak, late = made.peak()
-        graph = remat(made.graph, peak.alive, late, switch)
+        graph = remat(made.graph, peak.alive, late, made.points, limits, switch)
         other = None if graph is made.graph else Assembly(graph, target, donated)
         tried = None if other is None else _plan(other)
-        if other is not None and tried is not None and tried[1].size <= placed.size * (1 - WORTH):
+        most = placed.peak * (1 - limits.remat_share)
+        if other is not None and tried is not None and tried[1].peak <= most:
             made, (schedule, placed) = other, tried
         elif switch:
             break
@@ -43,10 +41,11 @@ def schedule_and_plan(
 def _tune(schedule: Schedule, placed: MemoryPlan, target: Lowering) -> tuple[Schedule, MemoryPlan]:
     """Let the target tune a schedule, unless that takes more memory."""
     made = target.tune(schedule)
-    planned = plan(made, target.alignment)
-    return (made, planned) if planned.size <= placed.size * (1 + WORTH) else (schedule, placed)
+    planned = plan(made, target.alignment, target.adopts)
+    most = placed.peak * (1 + target.limits.remat_share)
+    return (made, planned) if planned.peak <= most else (schedule, placed)
 
 
 def _plan(made: Assembly) -> tuple[Schedule, MemoryPlan]:
-    schedule = join_column_folds(made.schedule())
-    return schedule, plan(schedule, made.target.alignment)
+    schedule = join_column_folds(made.schedule(), made.target.limits)
+    return schedule, plan(schedule, made.target.alignment, made.target.adopts)

@@ -14,11 +14,7 @@ from ...core.op import Op
 from ...graph.graph import Equation, Graph, Literal
 from ..ir.gemm import ACCUMULATE
 from ..ir.views import View, views_of
-
-# Least bytes of a value that is worth a kernel, and the most rows to recompute for one.
-LEAST, MOST = 1 << 14, 8
-# A source is kept only if that frees this many times its bytes.
-WORTH = 1.5
+from ..limits import Limits
 
 LATER = Op(
     "later",
@@ -29,14 +25,22 @@ LATER = Op(
 )
 
 
-def remat(graph: Graph, alive: Container[int], late: Container[int], switch: bool = False) -> Graph:
+def remat(
+    graph: Graph,
+    alive: Container[int],
+    late: Container[int],
+    points: Container[int],
+    limits: Limits,
+    switch: bool = False,
+) -> Graph:
     """The graph with light values recomputed.
 
     alive   the values with memory of their own that are kept across the peak
     late    the positions of the equations that run after it
+    points  the positions of elementwise equations in kernels
     switch  whether values are also exchanged for their source
     """
-    again = _Rematerialiser(graph, alive, late)
+    again = _Rematerialiser(graph, alive, late, points, limits)
     by_source: dict[int, list[int]] = {}
     for v in sorted(again.readers, key=lambda v: (-again.size(v), v)):
         sources = again.sources(v)
@@ -46,7 +50,7 @@ def remat(graph: Graph, alive: Container[int], late: Container[int], switch: boo
             (source,) = sources
             by_source.setdefault(source, []).append(v)
     for source, values in by_source.items():
-        if sum(map(again.size, values)) >= WORTH * again.size(source):
+        if sum(map(again.size, values)) >= limits.source_worth * again.size(source):
             for v in values:
                 again.redo(v)
     return again.rewrite_graph() if again.inserted else graph
@@ -55,8 +59,15 @@ def remat(graph: Graph, alive: Container[int], late: Container[int], switch: boo
 class _Rematerialiser:
     """Plans and inserts recomputation."""
 
-    def __init__(self, graph: Graph, alive: Container[int], late: Container[int]):
-        self.graph, self.late = graph, late
+    def __init__(
+        self,
+        graph: Graph,
+        alive: Container[int],
+        late: Container[int],
+        points: Container[int],
+        limits: Limits,
+    ):
+        self.graph, self.late, self.points, self.limits = graph, late, points, limits
         self.views: dict[int, View] = views_of(graph)
         self.made_by = {i: k for k, e in enumerate(graph.equations) for i in e.outputs}
         outputs = {self.views[i].root for i in graph.outputs}
@@ -85,10 +96,10 @@ class _Rematerialiser:
     def sources(self, v: int) -> frozenset[int] | None:
         """The values that must be kept to recompute a value; None if it cannot be recomputed."""
         readers = self.readers[v]
-        if self.size(v) < LEAST or self._signal(v, readers[0]) is None:
+        if self.size(v) < self.limits.remat_bytes or self._signal(v, readers[0]) is None:
             return None
         chain = self._chain(v)
-        if not chain or len(chain) > MOST:
+        if not chain or len(chain) > self.limits.remat_rows:
             return None
         seen = [self.graph.equations[k] for k in (*chain, *readers)]
         if any(self._is_guarded(x) for e in seen for x in _arrays(e)):
@@ -118,16 +129,21 @@ class _Rematerialiser:
         return x not in self.made_by or (x in self.alive and x not in self.redone)
 
     def _chain(self, v: int) -> list[int]:
-        """The light equations from alive or heavy values to a value, in order."""
+        """The light equations from alive or heavy values to a value, in order.
+
+        As many heavy ones are among them as the target computes again.
+        """
         found: set[int] = set()
-        todo = [v]
-        while todo and len(found) <= MOST:
+        todo, heavy = [v], 0
+        while todo and len(found) <= self.limits.remat_rows:
             x = todo.pop()
             k = self.made_by.get(x, -1)
             if k in found or k < 0 or (x != v and self._is_there(x)):
                 continue
             e = self.graph.equations[k]
-            if e.op.cost == "light":
+            again = k in self.points and heavy < self.limits.heavy_repeats
+            if e.op.cost == "light" or again:
+                heavy += e.op.cost != "light"
                 found.add(k)
                 todo += [self.views[y].root for y in _arrays(e)]
         return sorted(found)

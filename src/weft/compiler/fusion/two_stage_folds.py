@@ -15,11 +15,8 @@ from ...core import dtypes
 from ...core.record import record
 from ...graph.graph import Literal
 from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step, renumber
+from ..limits import Limits
 from .canonical import canonical
-
-# Least elements, least elements of a piece, and numbers of pieces.
-LARGE, PIECE = 1 << 15, 1 << 8
-FEWEST, USUAL, MOST = 16, 1 << 8, 1 << 10
 
 
 @record
@@ -44,12 +41,12 @@ class Stages:
     behind: int = 0
 
 
-def split_stages(kernel: Kernel) -> Stages | None:
+def split_stages(kernel: Kernel, limits: Limits) -> Stages | None:
     """The stages of a kernel; None if one stage is enough."""
-    axes = range(len(kernel.domain))
-    if not kernel.folded or set(kernel.folded) != set(axes) or prod(kernel.domain) < LARGE:
+    axes, large = range(len(kernel.domain)), limits.full_fold_elements
+    if not kernel.folded or set(kernel.folded) != set(axes) or prod(kernel.domain) < large:
         return None
-    pieces = _pieces(kernel)
+    pieces = _pieces(kernel, limits)
     if pieces is None or max(kernel.settled[i] for i in kernel.live) > 1:
         return None
     folds = [i for i in sorted(kernel.live) if is_fold(kernel, i)]
@@ -77,12 +74,15 @@ def is_fold(kernel: Kernel, i: int) -> bool:
     return i >= base and isinstance(kernel.steps[i - base], FoldStep)
 
 
-def _pieces(kernel: Kernel) -> int | None:
+def _pieces(kernel: Kernel, limits: Limits) -> int | None:
     """The number of pieces of the outermost axis; it need not divide the length."""
     n, rest = kernel.domain[0], prod(kernel.domain[1:])
-    able = [p for p in range(FEWEST, min(n, MOST) + 1) if n // p * rest >= PIECE]
-    even = [p for p in able if n % p == 0]
-    return max(even or [p for p in able if p <= USUAL], default=None)
+    counts = range(limits.fewest_pieces, min(n, limits.most_pieces) + 1)
+    able = [p for p in counts if n // p * rest >= limits.piece_elements]
+    even = [p for p in able if n % p == 0 and p >= min(limits.even_pieces, n)]
+    # A remainder of one element would be no fold.
+    others = [p for p in able if p <= limits.usual_pieces and n % p * rest != 1]
+    return max(even or others, default=None)
 
 
 def line_dtype(kernel: Kernel, i: int) -> np.dtype:

@@ -1,12 +1,14 @@
 """Matrix products as steps: transposes become flags, batch axes become strides."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+import numpy as np
 
 from ...core.aval import Aval, Shape
 from ...core.record import record
 from ...graph.graph import Equation, Literal
 from .kernel import Strides
-from .schedule import GEMM_DTYPES, GemmStep
+from .schedule import GemmStep
 from .views import View
 
 # Rows that are products of their last two operands: α·a·b, and x + α·a·b.
@@ -14,18 +16,23 @@ SCALED, ACCUMULATE = "scaled_matmul", "accumulate"
 ROWS = ("matmul", SCALED, ACCUMULATE)
 
 
-def is_product(e: Equation, avals: Sequence[Aval]) -> bool:
-    """Whether an equation is a matrix product that lowers to a `GemmStep`."""
+def is_product(e: Equation, avals: Sequence[Aval], dtypes: Collection[np.dtype]) -> bool:
+    """Whether an equation is a matrix product that lowers to a `GemmStep`.
+
+    dtypes  those that the target multiplies
+    """
     if e.op.name not in ROWS or any(isinstance(x, Literal) for x in e.inputs):
         return False
     a, b = avals[-2:]
-    alike = a.dtype == b.dtype and a.dtype in GEMM_DTYPES
+    alike = a.dtype == b.dtype and a.dtype in dtypes
     return alike and 0 not in (*a.shape, *b.shape)
 
 
-def sizes_of(e: Equation, avals: Sequence[Aval]) -> tuple[int, int, int] | None:
+def sizes_of(
+    e: Equation, avals: Sequence[Aval], dtypes: Collection[np.dtype]
+) -> tuple[int, int, int] | None:
     """The m, k and n of a product of two matrices; None if the equation is not one."""
-    if not is_product(e, avals) or [a.ndim for a in avals] != [2, 2]:
+    if not is_product(e, avals, dtypes) or [a.ndim for a in avals] != [2, 2]:
         return None
     m, k = avals[0].shape
     return m, k, avals[1].shape[1]

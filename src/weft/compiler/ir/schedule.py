@@ -19,8 +19,6 @@ from ...graph.graph import Literal
 from .kernel import FoldStep, Kernel
 from .routine import Routine
 
-GEMM_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-
 
 @record
 class Buffer:
@@ -102,6 +100,9 @@ class KernelStep(_Arrays):
 @record
 class GemmStep:
     """c ← α·op(a)·op(b) + β·c for every index of `batch`; matrices are stored by rows.
+
+    a, b and c have one dtype, one of those that the target multiplies. Half types are multiplied
+    and added up in float32, and rounded once.
 
     op(a) is m×k; a is stored as k×m if `transpose_a`, and `lda` is the distance in elements between
     the starts of two stored rows. Index `i` of the batch starts at Σ i·strides in each buffer,
@@ -206,7 +207,10 @@ class NativeStep(_Arrays):
 
 @record
 class LibraryStep:
-    """A row computed by the backend's own kernel, its results copied into the output buffers."""
+    """A row computed by the backend's own kernel, its results copied into the output buffers.
+
+    fails  whether the call may raise an error or never end: then no input is written before it
+    """
 
     op: Op
     inputs: tuple["int | Literal", ...]
@@ -214,6 +218,7 @@ class LibraryStep:
     outputs: tuple[int, ...]
     origin: Origin
     reason: str = ""
+    fails: bool = True
 
     @property
     def reads(self) -> tuple[int, ...]:

@@ -1,12 +1,16 @@
 """The rules of every schedule, checked before it runs and, in tests, after each change."""
 
+from collections.abc import Collection
+
+import numpy as np
+
+from ...core import dtypes
 from ...core.aval import Aval, Shape
 from ...core.value import aval_of
 from ...graph.graph import Literal
 from .kernel import Strides, reach
 from .kernel import verify as verify_kernel
 from .schedule import (
-    GEMM_DTYPES,
     GemmStep,
     GuardStep,
     KernelStep,
@@ -27,12 +31,14 @@ class MalformedSchedule(AssertionError):
     """A schedule that breaks a rule: always a bug of the compiler, never of the user."""
 
 
-def verify(schedule: Schedule) -> None:
+def verify(schedule: Schedule, product_dtypes: Collection[np.dtype] = dtypes.REAL) -> None:
     """Raise `MalformedSchedule` (or `MalformedKernel`) unless every rule holds.
 
     Views lie inside their roots; every buffer is written before it is read; only scratch and
     outputs are written, each part once; steps agree with their buffers in dtype and size; no input
     is overwritten before a step that may fail or never end.
+
+    product_dtypes  those that the target multiplies
     """
     for i in range(len(schedule.buffers)):
         _check_buffer(schedule, i)
@@ -49,6 +55,7 @@ def verify(schedule: Schedule) -> None:
         _check_written(schedule, step, written)
         known -= {t for i in written if (t := schedule.buffers[i].takes) is not None}
         _check_step(schedule, step)
+        _check_product(schedule, step, product_dtypes)
     _check_order(schedule)
     missing = sorted({schedule.storage(i) for i in schedule.outputs} - known)
     if missing:
@@ -59,11 +66,17 @@ def _check_order(schedule: Schedule) -> None:
     """A call that fails or is interrupted leaves all inputs unchanged."""
     wrote = None
     for step in schedule.steps:
-        endless = isinstance(step, NativeStep) and step.routine.endless
-        if wrote and (endless or isinstance(step, GuardStep | LibraryStep)):
+        if wrote and may_fail(step):
             raise MalformedSchedule(f"{step_text(step)} comes after an input is written: {wrote}")
         if any(schedule.buffers[schedule.storage(i)].takes is not None for i in step.writes):
             wrote = step_text(step)
+
+
+def may_fail(step: ScheduleStep) -> bool:
+    """Whether a call may end with an error at a step, or never end."""
+    if isinstance(step, LibraryStep):
+        return step.fails
+    return isinstance(step, GuardStep) or (isinstance(step, NativeStep) and step.routine.endless)
 
 
 def _check_buffer(schedule: Schedule, i: int) -> None:
@@ -147,10 +160,20 @@ def _check_kernel(schedule: Schedule, step: KernelStep, part: TileKernel | None 
     verify_kernel(kernel, tuple(extents))
 
 
+def _check_product(
+    schedule: Schedule, step: ScheduleStep, product_dtypes: Collection[np.dtype]
+) -> None:
+    product = step.product if isinstance(step, TiledStep) else step
+    if isinstance(product, GemmStep):
+        found = {schedule.buffers[i].dtype for i in (product.a, product.b, product.c)}
+        if len(found) != 1 or not found <= {*product_dtypes}:
+            raise MalformedSchedule(
+                f"{step_text(step)}: a product of {dtypes.names(sorted(found, key=str))}; all of "
+                f"it must be of one of {dtypes.names(product_dtypes)}"
+            )
+
+
 def _check_gemm(schedule: Schedule, step: GemmStep) -> None:
-    dtypes = {schedule.buffers[i].dtype for i in (step.a, step.b, step.c)}
-    if len(dtypes) != 1 or dtypes.pop() not in GEMM_DTYPES:
-        raise MalformedSchedule(f"{step_text(step)}: dtypes that no product has")
     if {len(s) for s in (step.a_strides, step.b_strides, step.c_strides)} != {len(step.batch)}:
         raise MalformedSchedule(f"{step_text(step)}: strides do not match batch {step.batch}")
     for i, sizes, strides in step.accesses():

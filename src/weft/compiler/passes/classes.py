@@ -102,3 +102,42 @@ def _soft_cross_entropy_gradient(b: Builder, g, h, lse, rest, x, q):
     weight = _sum(b, b.emit("multiply", g, total), h)
     part = _weighted_shares(b, x, lse, rest, weight)
     return b.emit("subtract", part, b.emit("multiply", column(b, g), q))
+
+
+def _counts(b: Builder, classes: int, ignored: int) -> "int | None":
+    """Which classes are not the ignored one; None if no class can be that."""
+    info = np.iinfo(b.dtype(classes))
+    if not info.min <= ignored <= info.max:
+        return None
+    return b.emit("not_equal", classes, Literal(ignored))
+
+
+@expands("mean_nll")
+def _mean_nll(b: Builder, logs, classes, ignored):
+    n = b.shape(logs)[-1]
+    if n > np.iinfo(b.dtype(classes)).max:
+        return None
+    counts = _counts(b, classes, ignored)
+    if counts is None:
+        return None
+    logs, safe = wide(b, logs), b.emit("where", counts, classes, Literal(0))
+    here = _is_class(b, _guard_classes(b, safe, n), n)
+    here = b.emit("logical_and", here, column(b, counts))
+    chosen = b.emit("where", here, logs, Literal(0.0))
+    axes = (len(b.shape(chosen)) - 2, len(b.shape(chosen)) - 1)
+    total = b.emit("sum", chosen, axes, False)
+    number = b.emit("sum", b.emit("cast", counts, b.dtype(logs)), _last(b, counts), False)
+    number = b.emit("maximum", b.emit("broadcast_to", number, b.shape(total)), Literal(1.0))
+    return b.emit("divide", b.emit("negative", total), number), number
+
+
+@expands("nll_gradient")
+def _nll_gradient(b: Builder, g, classes, ignored, n):
+    if isinstance(g, Literal) or n > np.iinfo(b.dtype(classes)).max:
+        return None
+    counts = _counts(b, classes, ignored)
+    if counts is None:
+        return None
+    here = b.emit("logical_and", _is_class(b, classes, n), column(b, counts))
+    along = column(b, column(b, b.emit("negative", g)))
+    return b.emit("where", here, along, Literal(0.0))

@@ -1,19 +1,23 @@
 """Contractions as matrix products: one `matmul` row, with the rest expanded around it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 
+import numpy as np
+
 from ...graph.graph import Equation, Graph, Literal
-from ..ir.schedule import GEMM_DTYPES
 from .rewriting import Builder, Replacement, rewrite
 
 
-def contract(graph: Graph) -> Graph:
-    """The graph with linear layers and contractions of two arrays as `matmul`."""
+def contract(graph: Graph, dtypes: Collection[np.dtype]) -> Graph:
+    """The graph with linear layers and contractions of two arrays as `matmul`.
+
+    dtypes  those that the target multiplies
+    """
 
     def rule(builder: Builder, e: Equation) -> Replacement:
         written = RULES.get(e.op.name)
-        if written is None or graph.avals[e.outputs[0]].dtype not in GEMM_DTYPES:
+        if written is None or graph.avals[e.outputs[0]].dtype not in dtypes:
             return None
         if any(isinstance(x, Literal) for x in e.inputs):
             return None

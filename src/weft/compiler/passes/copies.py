@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection
 from functools import partial
 from math import prod
 
+import numpy as np
+
 from ...core.op import TABLE
 from ...core.origin import origin
 from ...graph.graph import Equation, Graph, Literal
@@ -20,11 +22,14 @@ from .rewriting import Builder, Replacement, rewrite
 Reads = Callable[[Equation, int, View], bool]
 
 
-def copies(graph: Graph, routines: Collection[str], reads: Reads) -> Graph:
+def copies(
+    graph: Graph, routines: Collection[str], reads: Reads, dtypes: Collection[np.dtype]
+) -> Graph:
     """The graph with `copy` wherever a value needs memory of its own.
 
     routines  the rows that the target computes by routines
     reads     (equation, position, view): whether the routine reads that operand in place
+    dtypes    those that the target multiplies
     """
     look: Callable[[int], View] | None = None
 
@@ -40,7 +45,8 @@ def copies(graph: Graph, routines: Collection[str], reads: Reads) -> Graph:
     def rule(b: Builder, e: Equation) -> Replacement:
         if e.op.name == "reshape" and as_view({e.inputs[0]: view(b, e.inputs[0])}, e) is None:
             return (b.emit("reshape", b.emit("copy", e.inputs[0]), *e.static),)
-        if is_product(e, [b.aval(x) for x in e.inputs]):  # which precedes a routine of its row
+        # A product precedes a routine of its row.
+        if is_product(e, [b.aval(x) for x in e.inputs], dtypes):
             return _copy_operands(b, e, [readable(view(b, x), k) for k, x in enumerate(e.inputs)])
         if e.op.name in routines:
             return _copy_operands(b, e, [lies(b, e, k) for k in range(len(e.inputs))])

@@ -239,22 +239,41 @@ def _layer_norm_gradient(b: Builder, g, y, variance, w, eps):
     return dx, b.emit("sum", b.emit("multiply", g, y), lead, False), b.emit("sum", g, lead, False)
 
 
-@expands("native_layer_norm")
-def _native_layer_norm(b: Builder, x, w, bias, eps, dtype):
-    axes = range(len(b.shape(x)) - len(b.shape(w)), len(b.shape(x)))
+@expands("native_norm")
+def _native_norm(b: Builder, x, w, bias, axes, eps, dtype):
     y, mean, variance = _standardise(b, x, axes, eps, dtype)
     scaled = b.emit("multiply", y, wide(b, w))
     return b.emit("add", scaled, wide(b, bias)), mean, _rate(b, variance, eps)
 
 
-@expands("native_layer_norm_gradient")
-def _native_layer_norm_gradient(b: Builder, g, x, mean, rate, w):
+@expands("native_rms_norm")
+def _native_rms_norm(b: Builder, x, w, axes, eps, dtype):
+    y, square = _root_mean_square(b, x, axes, eps, dtype)
+    return b.emit("multiply", y, wide(b, w)), _rate(b, square, eps)
+
+
+@expands("native_norm_gradient")
+def _native_norm_gradient(b: Builder, g, x, mean, rate, w, axes):
     g, x, mean, rate, w = (wide(b, v) for v in (g, x, mean, rate, w))
-    cut = len(b.shape(x)) - len(b.shape(w))
-    lead, axes = tuple(range(cut)), tuple(range(cut, len(b.shape(x))))
     y = b.emit("multiply", b.emit("subtract", x, mean), rate)
     dx = b.emit("multiply", _projection(b, b.emit("multiply", g, w), y, axes, True), rate)
-    return dx, b.emit("sum", b.emit("multiply", g, y), lead, False), b.emit("sum", g, lead, False)
+    return dx, _fold(b, b.emit("multiply", g, y), w), _fold(b, g, w)
+
+
+@expands("native_rms_norm_gradient")
+def _native_rms_norm_gradient(b: Builder, g, x, rate, w, axes):
+    g, x, rate, w = (wide(b, v) for v in (g, x, rate, w))
+    y = b.emit("multiply", x, rate)
+    dx = b.emit("multiply", _projection(b, b.emit("multiply", g, w), y, axes, False), rate)
+    return dx, _fold(b, b.emit("multiply", g, y), w)
+
+
+def _fold(b: Builder, x: int, w: int) -> int:
+    """x summed to the shape of the weight, which broadcasts to it."""
+    shape = b.shape(w)
+    lead = len(b.shape(x)) - len(shape)
+    axes = (*range(lead), *(lead + k for k, n in enumerate(shape) if n == 1))
+    return b.emit("reshape", b.emit("sum", x, axes, False), shape)
 
 
 @expands("extreme_share")

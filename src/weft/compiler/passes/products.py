@@ -5,6 +5,9 @@ products that nothing else reads are scaled or accumulated into.
 """
 
 import math
+from collections.abc import Collection
+
+import numpy as np
 
 from ...core.op import TABLE, Op
 from ...graph.graph import Equation, Graph, Literal
@@ -33,18 +36,25 @@ SUM_OF_PRODUCTS = Op(
 PRODUCTS = ("matmul", SCALED)
 
 
-def products(graph: Graph) -> Graph:
-    """The graph with scales and sums fused into products."""
+def products(graph: Graph, dtypes: Collection[np.dtype]) -> Graph:
+    """The graph with scales and sums fused into products.
+
+    dtypes  those that the target multiplies
+    """
     if not any(e.op.name == "matmul" for e in graph.equations):
         return graph
-    return rewrite(graph, _rule, ("multiply", "add"))
+
+    def rule(b: Builder, e: Equation) -> Replacement:
+        return (
+            _scale_product(b, e, dtypes) if e.op.name == "multiply" else _add_product(b, e, dtypes)
+        )
+
+    return rewrite(graph, rule, ("multiply", "add"))
 
 
-def _rule(b: Builder, e: Equation) -> Replacement:
-    return _scale_product(b, e) if e.op.name == "multiply" else _add_product(b, e)
-
-
-def _alone(b: Builder, x: "int | Literal", *rows: str) -> Equation | None:
+def _alone(
+    b: Builder, x: "int | Literal", dtypes: Collection[np.dtype], *rows: str
+) -> Equation | None:
     """The equation of one of these rows that computes x, if x is a product with one reader.
 
     Its result is then only x, with memory of its own.
@@ -52,13 +62,13 @@ def _alone(b: Builder, x: "int | Literal", *rows: str) -> Equation | None:
     made = b.made_by(x, *rows)
     if made is None or isinstance(x, Literal) or b.uses[x] > 1:
         return None
-    return made if is_product(made, [b.aval(i) for i in made.inputs]) else None
+    return made if is_product(made, [b.aval(i) for i in made.inputs], dtypes) else None
 
 
-def _scale_product(b: Builder, e: Equation) -> Replacement:
+def _scale_product(b: Builder, e: Equation, dtypes: Collection[np.dtype]) -> Replacement:
     """α·(a·b); not for α = 0: a routine may give zeros then, where 0·∞ is nan."""
     for x, number in (e.inputs, e.inputs[::-1]):
-        made = _alone(b, x, *PRODUCTS)
+        made = _alone(b, x, dtypes, *PRODUCTS)
         if made is None or not isinstance(number, Literal) or b.aval(x) != _of(b, e):
             continue
         alpha = number.value * (made.static[0] if made.static else 1.0)
@@ -67,10 +77,11 @@ def _scale_product(b: Builder, e: Equation) -> Replacement:
     return None
 
 
-def _add_product(b: Builder, e: Equation) -> Replacement:
+def _add_product(b: Builder, e: Equation, dtypes: Collection[np.dtype]) -> Replacement:
     """x + α·a·b, where x is a product, or a sum of products."""
     for x, y in (e.inputs, e.inputs[::-1]):
-        made, before = _alone(b, y, *PRODUCTS), _alone(b, x, *PRODUCTS, ACCUMULATE)
+        made = _alone(b, y, dtypes, *PRODUCTS)
+        before = _alone(b, x, dtypes, *PRODUCTS, ACCUMULATE)
         if made is None or before is None or x == y:
             continue
         if b.aval(x) == b.aval(y):

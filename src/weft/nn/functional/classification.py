@@ -21,7 +21,9 @@ from ...ops.crossentropy import soft_cross_entropy as _by_distribution
 from ...ops.elementwise import clip, where
 from ...ops.index import take
 from ...ops.logic import equal, greater, isinf, less, logical_or, not_equal
+from ...ops.nll import mean_nll
 from ...ops.positions import index_like, within
+from ...ops.reduce import log_softmax
 from ...ops.structural import broadcast_to, cast, concat, permute, reshape, stack, sum_
 from .losses import reduce_losses
 
@@ -71,11 +73,24 @@ def cross_entropy(
             )
         return _of_probabilities(x, t, as_tensor(input).shape, weight, reduction, label_smoothing)
     _check_classes("cross_entropy", x, t)
+    if reduction == "mean" and weight is None and not label_smoothing and _is_small(x):
+        return mean_nll(log_softmax(x, 1), t, ignore_index)[0]
     counts = not_equal(t, ignore_index)
     classes = where(counts, t, 0)
     loss = _smooth_losses(x, classes, weight, label_smoothing)
     share = None if weight is None else take(weight, classes, 0)
     return _over_counted("cross_entropy", loss, share, counts, reduction)
+
+
+# Logits whose logarithms may be stored on a GPU: there calls cost more than they do.
+_SMALL = 1 << 20
+
+
+def _is_small(x) -> bool:
+    """Whether PyTorch's own kernels, which store the logarithms, are the quicker ones."""
+    if x.ndim != 2 or x.device == "cpu" or current.get().staging is not None:
+        return False
+    return x.size <= _SMALL and x.dtype not in dtypes.HALF and dtypes.is_inexact(x.dtype)
 
 
 def _wide(x):

@@ -14,9 +14,9 @@ from ...core.box import BOXES
 from ...core.settings import current
 from ...core.value import GROUND, TENSORS, wrap
 from ...ops.activate import scale_shift
-from ...ops.elementwise import rsqrt
+from ...ops.elementwise import maximum, rsqrt
 from ...ops.layernorm import layer_norm as _layer_norm
-from ...ops.native_norm import native_layer_norm
+from ...ops.native_norm import native_norm, native_rms_norm
 from ...ops.normalise import root_mean_square, standardise
 from ...ops.reduce import mean as _mean
 from ...ops.structural import cast, reshape
@@ -45,8 +45,8 @@ def layer_norm(
     weight, bias      of that shape; None: 1 and 0
     eps               what is added to the variance, which is divided by n
 
-    Keeps the normalised values and one number for each that was averaged; on a GPU the input and
-    two numbers.
+    Keeps the normalised values and one number for each set that was averaged; on a GPU the input
+    and two numbers.
 
     >>> import weft as wf
     >>> wf.nn.functional.layer_norm([[1.0, 3.0]], 2, eps=0.0).tolist()
@@ -56,12 +56,13 @@ def layer_norm(
     shape = _trailing("layer_norm", x, normalized_shape)
     if weight is not None and bias is not None:
         w, b = as_tensor(weight), as_tensor(bias)
-        dtype = _computed_in(x)
+        dtype = _computed_in(x, "layer_norm")
         if w.shape == b.shape == shape and w.dtype == b.dtype == dtype:
-            # What is kept there is what PyTorch's kernels want; compiled programs fuse the other.
-            native = x.device != "cpu" and current.get().staging is None
-            row = native_layer_norm if native else _layer_norm
-            return row(x, w, b, float(eps), dtypes.accumulator(dtype))[0]
+            wide = dtypes.accumulator(dtype)
+            if not _is_native(x):
+                return _layer_norm(x, w, b, float(eps), wide)[0]
+            axes = tuple(range(x.ndim - len(shape), x.ndim))
+            return native_norm(x, w, b, axes, float(eps), wide)[0]
     y = standardise(x, tuple(range(x.ndim - len(shape), x.ndim)), float(eps), _wide(x))[0]
     return _affine("layer_norm", y, shape, weight, bias)
 
@@ -87,16 +88,42 @@ def rms_norm(
     shape = _trailing("rms_norm", x, normalized_shape)
     if eps is None:
         eps = _unit(_wide(x))
-    y = root_mean_square(x, tuple(range(x.ndim - len(shape), x.ndim)), float(eps), _wide(x))[0]
+    axes = tuple(range(x.ndim - len(shape), x.ndim))
+    if weight is not None and _is_native(x):
+        w, dtype = as_tensor(weight), _computed_in(x, "native_rms_norm")
+        if w.shape == shape and w.dtype == dtype:
+            return native_rms_norm(x, w, axes, float(eps), dtypes.accumulator(dtype))[0]
+    y = root_mean_square(x, axes, float(eps), _wide(x))[0]
     return _affine("rms_norm", y, shape, weight, None)
 
 
-def _computed_in(x) -> np.dtype:
-    """The dtype that layer norms of x are computed in: under autocast not its own."""
+def _computed_in(x, row: str) -> np.dtype:
+    """The dtype that norms of x are computed in: under autocast not its own."""
     autocast = current.get().autocast
     if autocast is None or x.dtype not in dtypes.HALF:
         return x.dtype
-    return autocast.dtype_for("layer_norm", "single") or x.dtype
+    return autocast.dtype_for(row, "single") or x.dtype
+
+
+def _is_native(x) -> bool:
+    """Whether what is kept is what PyTorch's kernels want; compiled programs fuse the other."""
+    return x.device != "cpu" and current.get().staging is None
+
+
+def _native_norm(x, shape, weight, bias, weights, axes, eps: float):
+    """(y, mean, rate) of x as an array of this shape, by one kernel; None where there is none.
+
+    weights  the shape in which the weight and the bias broadcast to that one
+    """
+    if weight is None or bias is None or not _is_native(x):
+        return None
+    w, b, dtype = as_tensor(weight), as_tensor(bias), _computed_in(x, "native_norm")
+    size = prod(weights)
+    if w.dtype != dtype or b.dtype != dtype or w.shape != (size,) or b.shape != (size,):
+        return None
+    given = reshape(x, shape), reshape(w, weights), reshape(b, weights)
+    y, *statistics = native_norm(*given, axes, float(eps), dtypes.accumulator(dtype))
+    return reshape(y, x.shape), *statistics
 
 
 def _wide(x):
@@ -173,8 +200,12 @@ def group_norm(
         raise errors.ArgumentError(
             f"group_norm: {c} channels in {num_groups} groups; num_groups must divide {c}"
         )
-    size = prod(x.shape[2:]) * (c // num_groups)
-    grouped = reshape(x, (x.shape[0], num_groups, size))
+    each, size = c // num_groups, prod(x.shape[2:])
+    shape, weights = (x.shape[0], num_groups, each, size), (num_groups, each, 1)
+    found = _native_norm(x, shape, weight, bias, weights, (2, 3), eps)
+    if found is not None:
+        return found[0]
+    grouped = reshape(x, (x.shape[0], num_groups, size * each))
     y = reshape(standardise(grouped, (2,), float(eps), _wide(x))[0], x.shape)
     return _affine("group_norm", y, (c, *(1,) * (x.ndim - 2)), weight, bias)
 
@@ -221,12 +252,30 @@ def batch_norm(
         )
     if not count:  # nothing has no statistics
         return _affine("batch_norm", x, wide, weight, bias)
+    found = _native_norm(x, (x.shape[0], c, count // x.shape[0]), weight, bias, (c, 1), (0, 2), eps)
+    if found is not None:
+        return _follow_native(found, running_mean, running_var, momentum, count, eps)
     axes = (0, *range(2, x.ndim))
     y, mean, variance = standardise(x, axes, float(eps), _wide(x))
     share = count / (count - 1)
     _follow("batch_norm", running_mean, reshape(mean, (c,)), momentum)
     _follow("batch_norm", running_var, reshape(variance, (c,)) * share, momentum)
     return _affine("batch_norm", y, wide, weight, bias)
+
+
+def _follow_native(found, running_mean, running_var, momentum, count: int, eps: float):
+    """The result of `_native_norm`, whose statistics the running ones follow.
+
+    The variance comes from the reciprocal deviation: to some rounding errors of variance + eps.
+    """
+    y, mean, rate = found
+    with no_grad():
+        if running_mean is not None:
+            _follow("batch_norm", running_mean, reshape(mean, (-1,)), momentum)
+        if running_var is not None:
+            variance = maximum(1.0 / (rate * rate) - float(eps), 0.0) * (count / (count - 1))
+            _follow("batch_norm", running_var, reshape(variance, (-1,)), momentum)
+    return y
 
 
 def instance_norm(
@@ -267,6 +316,11 @@ def instance_norm(
             f"instance_norm: input of shape {x.shape} has one value for each channel, which has "
             "no variance; give more, or pass use_input_stats=False"
         )
+    if running_mean is None and running_var is None:
+        shape = (x.shape[0], c, 1, count)
+        found = _native_norm(x, shape, weight, bias, (c, 1, 1), (2, 3), eps)
+        if found is not None:
+            return found[0]
     y, mean, variance = standardise(x, tuple(range(2, x.ndim)), float(eps), _wide(x))
     share = count / (count - 1)
     flat = (x.shape[0], c)

@@ -1,5 +1,7 @@
 """Inputs for the neural rows."""
 
+from math import prod
+
 import numpy as np
 
 from .case import Case, Cases, Rng
@@ -54,13 +56,50 @@ def layer_norm_gradients(rng: Rng) -> Cases:
         yield Case((g, y, variance, w), (0.1,), f"{shape} over {ndim}")
 
 
-def native_layer_norm_gradients(rng: Rng) -> Cases:
-    for shape, ndim in _LAYERS:
-        cut = len(shape) - ndim
-        g, x, w = rng.normal(size=shape), rng.normal(size=shape), rng.normal(size=shape[cut:])
-        lines = (*shape[:cut], *(1,) * ndim)
-        centre, rate = rng.normal(size=lines), rng.uniform(0.5, 2.0, lines)
-        yield Case((g, x, centre, rate, w), (), f"{shape} over {ndim}")
+# The shape of x, the axes, and the shape of the weight: layer, group, batch norm and others.
+_NORMS = (
+    ((2, 3), (1,), (3,)),
+    ((2, 2, 3), (1, 2), (2, 3)),
+    ((2, 2, 1, 2), (2, 3), (2, 1, 1)),
+    ((1, 2, 2, 2), (2, 3), (2, 2, 1)),
+    ((2, 2, 2), (0, 2), (2, 1)),
+    ((2, 3), (0,), (1, 3)),
+    ((0, 2), (1,), (2,)),
+)
+
+
+def native_norms(rng: Rng) -> Cases:
+    for x, (axes, eps, wide), w in _native(rng, True):
+        yield Case((x, w, rng.normal(size=w.shape)), (axes, eps, wide), f"{x.shape} over {axes}")
+
+
+def native_rms_norms(rng: Rng) -> Cases:
+    for x, static, w in _native(rng, False):
+        yield Case((x, w), static, f"{x.shape} over {static[0]}")
+
+
+def _native(rng, centred: bool):
+    """x, the static parameters and the weight."""
+    for shape, axes, weight in _NORMS:
+        apart = np.arange(prod(shape), dtype=float).reshape(shape) % 3 if centred else 1.0
+        yield rng.uniform(0.5, 1.5, shape) + apart, (axes, 0.1, _WIDE), rng.normal(size=weight)
+
+
+def _native_gradients(rng, statistics: int) -> Cases:
+    for shape, axes, weight in _NORMS:
+        kept = tuple(1 if k in axes else n for k, n in enumerate(shape))
+        g, x, w = (rng.normal(size=s) for s in (shape, shape, weight))
+        centre = [rng.normal(size=kept) for _ in range(statistics - 1)]
+        rate = rng.uniform(0.5, 2.0, kept)
+        yield Case((g, x, *centre, rate, w), (axes,), f"{shape} over {axes}")
+
+
+def native_norm_gradients(rng: Rng) -> Cases:
+    return _native_gradients(rng, 2)
+
+
+def native_rms_norm_gradients(rng: Rng) -> Cases:
+    return _native_gradients(rng, 1)
 
 
 # queries, keys, values, mask
@@ -153,6 +192,30 @@ def cross_entropy_gradients(rng: Rng) -> Cases:
             g, h, lse, rest = (np.asarray(rng.normal(size=lines)) for _ in range(4))
             classes = np.asarray(rng.integers(0, shape[-1], lines))
             yield Case((g, h, lse, rest, x, classes), (smoothing,), f"{shape}, {smoothing}")
+
+
+_NLLS = ((3, 4), (1, 2), (2, 3, 2), (0, 3))
+_IGNORED = -100
+
+
+def _some_classes(rng, lines: tuple[int, ...], n: int):
+    """Classes, some of which are ignored."""
+    return np.where(rng.random(lines) < 0.3, _IGNORED, rng.integers(0, n, lines))
+
+
+def mean_nlls(rng: Rng) -> Cases:
+    for shape in _NLLS:
+        classes = _some_classes(rng, shape[:-1], shape[-1])
+        yield Case((rng.normal(size=shape), classes), (_IGNORED,), f"{shape}")
+    args = rng.normal(size=(2, 3)), np.array([1, 1])
+    yield Case(args, (1,), "none counts", smooth=False)
+
+
+def nll_gradients(rng: Rng) -> Cases:
+    for shape in _NLLS:
+        classes = _some_classes(rng, shape[:-1], shape[-1])
+        args = np.asarray(rng.normal(size=shape[:-2])), classes
+        yield Case(args, (_IGNORED, shape[-1]), f"{shape}")
 
 
 def soft_cross_entropies(rng: Rng) -> Cases:

@@ -213,14 +213,16 @@ def _pull_pair(left, right):
         p, q = parents
         rest = (*saved, *node.static) if node.static else saved
         shape, turned = node.shape, node.dtype in COMPLEX
-        c = d = None
+        c = d = partial = None
         if p is not None:
-            c = left(*rest)
-            c = g * (conj(c) if turned else c)
+            partial = left(*rest)
+            c = g * (conj(partial) if turned else partial)
             if shape != p.shape:
                 c = unbroadcast(c, p.shape)
         if q is not None:
             d = right(*rest)
+            if d is partial and p is q:  # x·x
+                return c, c
             d = g * (conj(d) if turned else d)
             if shape != q.shape:
                 d = unbroadcast(d, q.shape)

@@ -1,5 +1,7 @@
 """The passes that prepare a graph for the CPU, in order."""
 
+from functools import partial
+
 from ...passes.algebra import algebra
 from ...passes.bodies import bodies
 from ...passes.common import common
@@ -14,6 +16,7 @@ from ...passes.pooling import pooling
 from ...passes.products import products
 from ...passes.sink import sink
 from ...target import Passes, optimise
+from ..blas import PRODUCT_DTYPES
 from ..routines.table import MAKERS, readable
 from . import attend
 from .convolve import windows
@@ -30,7 +33,7 @@ PASSES: Passes = (
     ("pooling", pooling),
     ("windows", windows),
     ("expand", lambda graph: expand(graph, EXPANSIONS | attend.EXPANSIONS)),
-    ("contract", contract),
+    ("contract", partial(contract, dtypes=PRODUCT_DTYPES)),
     ("algebra", algebra),
     ("layout", layout),
     ("fold again", fold),
@@ -42,9 +45,9 @@ PASSES: Passes = (
     ("scalarise", scalarise),
     ("thin", thin),
     ("tall", tall),
-    ("copies", lambda graph: copies(graph, MAKERS, readable)),
+    ("copies", lambda graph: copies(graph, MAKERS, readable, PRODUCT_DTYPES)),
     ("common again", common),
-    ("products", products),
+    ("products", partial(products, dtypes=PRODUCT_DTYPES)),
     ("dead at last", dead),
     ("apart", apart),
 )

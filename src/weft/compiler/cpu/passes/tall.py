@@ -7,6 +7,7 @@ a batch, and are summed: the same bits for any number of threads.
 from ....graph.graph import Equation, Graph
 from ...ir.gemm import sizes_of
 from ...passes.rewriting import Builder, Replacement, rewrite
+from ..blas import PRODUCT_DTYPES
 
 # The longest side of the result; the least terms of a part, the least flops of a part,
 # and the most parts.
@@ -17,7 +18,7 @@ def tall(graph: Graph) -> Graph:
     """The graph with sums of parts in place of some products."""
 
     def rule(b: Builder, e: Equation) -> Replacement:
-        sizes = sizes_of(e, [b.aval(x) for x in e.inputs])
+        sizes = sizes_of(e, [b.aval(x) for x in e.inputs], PRODUCT_DTYPES)
         if sizes is None:
             return None
         m, k, n = sizes

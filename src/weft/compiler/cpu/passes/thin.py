@@ -4,6 +4,7 @@ from ....core.op import TABLE, Op
 from ....graph.graph import Equation, Graph
 from ...ir.gemm import sizes_of
 from ...passes.rewriting import Builder, Replacement, rewrite
+from ..blas import PRODUCT_DTYPES
 
 # The most multiplications per element of the result, the least elements of the result,
 # and the least length of its rows.
@@ -22,7 +23,7 @@ def thin(graph: Graph) -> Graph:
     """The graph with `thin_product` in place of some products."""
 
     def rule(b: Builder, e: Equation) -> Replacement:
-        sizes = sizes_of(e, [b.aval(x) for x in e.inputs])
+        sizes = sizes_of(e, [b.aval(x) for x in e.inputs], PRODUCT_DTYPES)
         if sizes is None:
             return None
         m, k, n = sizes

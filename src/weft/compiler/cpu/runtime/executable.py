@@ -24,6 +24,7 @@ from ...native.builtin import make_picker
 from ...native.signals import WatchWords
 from ...native.words import allocate_aligned
 from ...target import Arrays, Ending
+from ..blas import PRODUCT_DTYPES
 from ..epilogues import verify_tiles
 from ..functions import NativeFunctions, functions_of
 from . import stack
@@ -69,7 +70,7 @@ class NativeExecutable(Calling):
         memory: MemoryPlan | None = None,
         checked: bool | None = None,
     ):
-        verify(schedule)
+        verify(schedule, PRODUCT_DTYPES)
         verify_tiles(schedule)
         super().__init__(schedule)
         self.checked = checks_bounds() if checked is None else checked

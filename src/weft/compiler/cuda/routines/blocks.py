@@ -6,12 +6,13 @@ another one has written.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import gcd, prod
 
 import numpy as np
 
+from ....core.op import Op
 from ....core.record import record
 from ....graph.graph import Equation, Graph
 from ...emit.code import LLValue
@@ -29,8 +30,11 @@ from ...ir.schedule import (
     TiledStep,
 )
 from ...ir.views import View
+from ...limits import Limits
 from ...memory import plan, round_up
-from ..computes import supports
+from ...target import Passes
+from ..computes import PRODUCT_DTYPES, library_fails, supports
+from ..limits import GPU_LIMITS
 from .inline import BlockArray, InlineKernel, InlineStages, Threads, inline_stages
 from .products import GridProduct, Held, ProductEmitter, plan_product
 from .registry import routine_of
@@ -130,8 +134,11 @@ def _describe(work: Work) -> list[str]:
 class _Bodies:
     """What bodies are lowered for: see `compiler.target.Lowering`."""
 
-    alignment = 64
-    passes = ()
+    alignment: int = 64
+    adopts: bool = False
+    limits: Limits = GPU_LIMITS
+    passes: Passes = ()
+    product_dtypes: Collection[np.dtype] = PRODUCT_DTYPES
 
     def supports(self, graph: Graph, e: Equation) -> str:
         return supports(graph, e)
@@ -142,6 +149,9 @@ class _Bodies:
 
     def takes_long(self, work: Kernel | Routine | GemmStep, dtype: np.dtype | None = None) -> bool:
         return False
+
+    def library_fails(self, op: Op) -> bool:
+        return library_fails(op)
 
     def tune(self, schedule: Schedule) -> Schedule:
         return schedule

@@ -26,7 +26,7 @@ from .blocks import (
 from .carries import DoubleBuffer, carry_places, line_up, nbytes
 from .inline import BlockArray, Threads
 from .registry import grid
-from .routine import GridRoutine, Stage
+from .routine import GridRoutine, RoutineStage
 from .rows import RowSplit, split_rows
 from .slices import SliceEmitter
 from .uses import AFTER, BEFORE, SCRATCH, SLICES, Place
@@ -39,7 +39,7 @@ THREADS, SHARED = 256, 48 << 10
 
 
 @record
-class ControlStage(Stage):
+class ControlStage(RoutineStage):
     """The launch of a loop or branch."""
 
     routine: "ControlRoutine"
@@ -52,7 +52,7 @@ class ControlStage(Stage):
     def block(self) -> int:
         return THREADS
 
-    def emit(self, machine: Machine, aligned: int) -> None:
+    def emit(self, machine: Machine) -> None:
         r = self.routine
         byte = lanes_of("i8")
         room = machine.shared(byte, r.room) if r.room else None

@@ -14,7 +14,7 @@ from ...ir.routine import RoutineArray, array
 from ..arrays import WIDEST
 from .places import PlaceStage
 from .registry import grid
-from .routine import GridRoutine, Stage
+from .routine import GridRoutine, RoutineStage
 from .threads import LONG, Thread, lane
 
 
@@ -42,7 +42,7 @@ class GridDraw(GridRoutine):
         return (array(self.variates.dtype, (self.streams, self.size)),)
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[RoutineStage, ...]:
         return (DrawStage((0, 1), self.variates, self.streams, self.size),)
 
 

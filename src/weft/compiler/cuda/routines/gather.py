@@ -13,7 +13,7 @@ from ...ir.routine import RoutineArray, array
 from ..arrays import WIDEST
 from .places import PlaceStage
 from .registry import grid
-from .routine import GridRoutine, Stage
+from .routine import GridRoutine, RoutineStage
 from .threads import Along, Thread, place_along
 
 
@@ -47,7 +47,7 @@ class GridTake(GridIndexed):
         return (array(self.dtype, (self.lead, self.indices, self.row)),)
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[RoutineStage, ...]:
         nbytes = self.row * self.dtype.itemsize
         return (TakeStage((0, 1, 2), nbytes, self.index, self.lead, self.n, self.indices),)
 
@@ -109,7 +109,7 @@ class GridTakeAlong(GridIndexed):
         return (array(self.dtype, (self.lead, self.indices, self.row)),)
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[RoutineStage, ...]:
         return (TakeAlongStage((0, 1, 2), self.dtype.itemsize, self.index, self.sizes),)
 
 

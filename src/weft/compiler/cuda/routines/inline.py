@@ -14,9 +14,8 @@ from ..kernels import GridPlan, emit_grid, plan_grid
 from ..machine import WARP, Machine, PtxMachine
 from ..pieces import PiecePlan
 from ..ptx import FEATURES
-from ..stage import Stage
 from ..steps import fold_of
-from .routine import GridRoutine
+from .routine import GridRoutine, RoutineStage
 
 # Bytes that what is shared lies apart at least.
 _APART = 16
@@ -225,9 +224,10 @@ class InlineStages:
         for k, stage in enumerate(self.routine.stages):
             if k:
                 threads.machine.barrier()
+            stage = replace(stage, aligned=self.aligned)
             self._stage(threads, stage, [arrays[i] for i in stage.arrays])
 
-    def _stage(self, threads: Threads, stage: Stage, arrays: Sequence[BlockArray]) -> None:
+    def _stage(self, threads: Threads, stage: RoutineStage, arrays: Sequence[BlockArray]) -> None:
         beside = threads.count // stage.block  # blocks that are done at the same time
 
         def turn(number: LLValue) -> None:
@@ -236,9 +236,9 @@ class InlineStages:
                 block = number * beside + threads.number().divide(stage.block, False)
             inner = InnerMachine(threads, arrays, block.cast("trunc", "i32"), stage.block)
             if stage.grid % beside:
-                when(block < stage.grid, lambda: stage.emit(inner, self.aligned))
+                when(block < stage.grid, lambda: stage.emit(inner))
             else:
-                stage.emit(inner, self.aligned)
+                stage.emit(inner)
             assert inner.used <= self.room
             if inner.used:  # the next turn uses the same memory
                 inner.barrier()
@@ -251,7 +251,7 @@ def inline_stages(routine: GridRoutine, threads: int, aligned: int) -> InlineSta
     room = 0
     for stage in routine.stages:
         measured = _Measure(len(stage.arrays))
-        stage.emit(measured, aligned)
+        replace(stage, aligned=aligned).emit(measured)
         alone = stage.block == threads
         if not alone and (threads % stage.block or measured.waits or measured.used):
             name = type(routine).__name__

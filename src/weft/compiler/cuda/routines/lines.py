@@ -7,7 +7,7 @@ from ...emit.code import LLValue, lanes_of
 from ...emit.control import when
 from ..arrays import WIDEST
 from ..machine import WARP, Machine
-from .routine import Stage
+from .routine import RoutineStage
 from .rules import Rule
 from .scans import State, scan_block
 from .threads import BLOCK, Thread, join, lane, start_thread
@@ -25,7 +25,7 @@ def block_of(n: int) -> int:
 
 
 @record
-class PartStage(Stage):
+class PartStage(RoutineStage):
     """A part of a line in each block.
 
     part  the elements of a part: all of the line, or whole turns of the block
@@ -49,9 +49,9 @@ class PartStage(Stage):
     def grid(self) -> int:
         return self.lead * self.parts
 
-    def start(self, machine: Machine, aligned: int) -> tuple[Thread, LLValue, LLValue]:
+    def start(self, machine: Machine) -> tuple[Thread, LLValue, LLValue]:
         """The thread, its line and the number of its part."""
-        t = start_thread(machine, aligned, self.lead * self.n, self.n + BLOCK * TOGETHER)
+        t = start_thread(machine, self.aligned, self.lead * self.n, self.n + BLOCK * TOGETHER)
         return t, *t.split(t.wide(machine.block()), self.parts)
 
     def scan(self, t: Thread, line: LLValue, p: LLValue, before: State, write: bool) -> State:
@@ -112,8 +112,8 @@ class PartStage(Stage):
 class TotalStage(PartStage):
     """The state at the end of each part alone. Arrays: the operand, then totals."""
 
-    def emit(self, machine: Machine, aligned: int) -> None:
-        t, line, p = self.start(machine, aligned)
+    def emit(self, machine: Machine) -> None:
+        t, line, p = self.start(machine)
         total = self.scan(t, line, p, self.rule.scan(t).identity, False)
 
         def put() -> None:
@@ -128,8 +128,8 @@ class TotalStage(PartStage):
 class ScanStage(PartStage):
     """The results. Arrays: the operand, results, and if there are several parts, their totals."""
 
-    def emit(self, machine: Machine, aligned: int) -> None:
-        t, line, p = self.start(machine, aligned)
+    def emit(self, machine: Machine) -> None:
+        t, line, p = self.start(machine)
         before = self.rule.scan(t).identity
         if self.parts > 1:
             before = self._before(t, line, p)

@@ -16,7 +16,7 @@ from ...emit.control import when
 from ...ir.routine import RoutineArray, array
 from ..machine import WORD, Machine
 from .places import PlaceStage
-from .routine import Stage
+from .routine import RoutineStage
 from .scans import Counters
 from .threads import BLOCK, FAR, Along, Thread, blocks_for, bytes_of, place_along
 
@@ -58,14 +58,14 @@ class Keys:
         ends = array(dtypes.int32, (self.places, 2))
         return *(line,) * 4, ends, array(dtypes.int32, (_DIGITS, blocks_of(self.count)))
 
-    def stages(self, indices: int, first: int) -> tuple[tuple[Stage, ...], int, int]:
+    def stages(self, indices: int, first: int) -> tuple[tuple[RoutineStage, ...], int, int]:
         """The stages, and where they leave the ordered numbers, and the ends of each place.
 
         `indices` is the place of the indices among the routine's arrays, `first` of the scratch.
         """
         keys, orders = (first, first + 2), (first + 1, first + 3)
         ends, counts, last = first + 4, first + 5, self.passes % 2
-        made: list[Stage] = [StartStage((indices, keys[0], orders[0], ends), self)]
+        made: list[RoutineStage] = [StartStage((indices, keys[0], orders[0], ends), self)]
         for p in range(self.passes):
             now, then = p % 2, 1 - p % 2
             if blocks_of(self.count) > 1:
@@ -116,7 +116,7 @@ class StartStage(PlaceStage):
 
 
 @record
-class DigitStage(Stage):
+class DigitStage(RoutineStage):
     """A pass over elements by the lowest digit of their keys; a thread has neighbouring ones."""
 
     elements: int
@@ -170,8 +170,8 @@ def _take(counters: Counters, thread: LLValue, digit: LLValue) -> None:
 class CountStage(DigitStage):
     """How many elements of each digit a block has. Arrays: keys, counts."""
 
-    def emit(self, machine: Machine, aligned: int) -> None:
-        t = Thread(machine, WORD, aligned)
+    def emit(self, machine: Machine) -> None:
+        t = Thread(machine, WORD, self.aligned)
         counters, total = self.count_digits(t)
         machine.barrier()
         g = machine.thread()
@@ -193,8 +193,8 @@ class OrderStage(DigitStage):
     Arrays: keys and numbers of the elements, counts, keys and numbers of the ordered ones.
     """
 
-    def emit(self, machine: Machine, aligned: int) -> None:
-        t = Thread(machine, WORD, aligned)
+    def emit(self, machine: Machine) -> None:
+        t = Thread(machine, WORD, self.aligned)
         counters, _ = self.count_digits(t)
         shifts = self._shifts(t, counters) if self.grid > 1 else None
         machine.barrier()

@@ -7,12 +7,12 @@ from ...emit.code import LLValue
 from ...emit.control import when
 from ..arrays import WIDEST
 from ..machine import Machine
-from .routine import Stage
+from .routine import RoutineStage
 from .threads import BLOCK, Thread, blocks_for, bytes_of, start_thread
 
 
 @record
-class PlaceStage(Stage):
+class PlaceStage(RoutineStage):
     """A thread for each place; `emit_place` says what it does there."""
 
     @property
@@ -37,8 +37,8 @@ class PlaceStage(Stage):
     def grid(self) -> int:
         return blocks_for(self.count)
 
-    def emit(self, machine: Machine, aligned: int) -> None:
-        t = start_thread(machine, aligned, self.count + BLOCK, *self.extents)
+    def emit(self, machine: Machine) -> None:
+        t = start_thread(machine, self.aligned, self.count + BLOCK, *self.extents)
         at = t.place()
         t.below(at, self.count, self.count % BLOCK == 0, lambda: self.emit_place(t, at))
         machine.finish()

@@ -16,7 +16,7 @@ from ...ir.routine import RoutineArray, array
 from .lines import TOGETHER, ScanStage, TotalStage
 from .places import PlaceStage
 from .registry import grid
-from .routine import GridRoutine, Stage
+from .routine import GridRoutine, RoutineStage
 from .rules import EXTREMES, Rule
 from .scans import State
 from .threads import BLOCK, LONG, Thread, element
@@ -52,7 +52,7 @@ class GridRunning(GridRoutine):
         return self._array, array(dtypes.int64, (self.lead, self.n, self.row))
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[RoutineStage, ...]:
         arrays, totals = range(len(self.operands) + len(self.results)), len(self.scratch)
         if not self.is_scanned:
             return (LineStage(tuple(arrays), self.rule, self.lead, self.n, self.row),)

@@ -18,7 +18,7 @@ from .gather import GridIndexed
 from .ordering import Keys
 from .places import PlaceStage, ZerosStage
 from .registry import grid
-from .routine import GridRoutine, Stage
+from .routine import GridRoutine, RoutineStage
 from .threads import Along, Thread, element, place_along, size_of
 
 # Terms that are loaded together.
@@ -54,7 +54,7 @@ class GridSegmentSum(GridIndexed):
         return self.keys.scratch
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[RoutineStage, ...]:
         stages, order, ends = self.keys.stages(1, 3)
         dtype, parts = parts_of(self.dtype)
         sizes = Along(self.lead, self.n, self.indices, self.row * parts)
@@ -143,7 +143,7 @@ class GridScatterSum(GridIndexed):
         return () if self.by_lines else self.keys.scratch
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[RoutineStage, ...]:
         dtype, parts = parts_of(self.dtype)
         if self.by_lines:
             zeros = ZerosStage((2,), self.sizes.places * self.dtype.itemsize)

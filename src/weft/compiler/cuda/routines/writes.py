@@ -14,7 +14,7 @@ from ..machine import WORD
 from .gather import GridIndexed
 from .places import PlaceStage, ZerosStage
 from .registry import grid
-from .routine import GridRoutine, Stage
+from .routine import GridRoutine, RoutineStage
 from .threads import BLOCK, FAR, Thread
 
 
@@ -71,7 +71,7 @@ class GridIndexPut(GridIndexed):
         return (array(dtypes.int32, (self.n,)),)
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[RoutineStage, ...]:
         item = self.dtype.itemsize
         part = item if self.one else gcd(self.row * item, WIDEST)
         parts = self.row * item // part
@@ -156,7 +156,7 @@ class GridLastWrites(GridRoutine):
         return (array(dtypes.int32, (self.n,)),)
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[RoutineStage, ...]:
         sizes = self.index, self.n, self.indices
         return (
             ZerosStage((2,), 4 * self.n),

@@ -1,6 +1,7 @@
 """Run a schedule on a GPU: launches and library calls in order, or captured as one graph."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from weakref import ref
 
@@ -17,6 +18,7 @@ from ...ir.schedule import (
     GuardStep,
     KernelStep,
     LibraryStep,
+    NativeStep,
     Schedule,
     ScheduleStep,
 )
@@ -24,9 +26,11 @@ from ...ir.verify import MalformedSchedule, verify
 from ...memory import MemoryPlan, lifetimes, verify_plan
 from ...native.shielded import shielded
 from ...target import Ending, Measure
+from ..computes import PRODUCT_DTYPES
 from ..gpu import Gpu, GridFunctions, GridWork, Launch, Replay
 from ..guards import NUMBER, STATUS, GuardStage
 from ..products import multiply
+from ..routines.routine import GridRoutine
 from .bodies import Bodies, is_structured
 from .cells import Cells
 from .frame import Frame
@@ -44,7 +48,7 @@ class CudaExecutable(Calling):
     """
 
     def __init__(self, schedule: Schedule, placed: MemoryPlan, gpu: Gpu, capture: bool = True):
-        verify(schedule)
+        verify(schedule, PRODUCT_DTYPES)
         verify_plan(schedule, placed)
         super().__init__(schedule, gpu.arrays)
         self.plan, self.gpu, self._bodies = placed, gpu, Bodies(gpu.arrays)
@@ -96,6 +100,8 @@ class CudaExecutable(Calling):
             stops = bool(self._guards) and any([self._takes(i) for i in step.results])
             work = GridWork(step.kernel, frame.aligned(buffers), stops)
             return [(work, [*map(frame.position, buffers), *([0] if stops else [])])]
+        if isinstance(step, NativeStep):
+            return self._stages(step)
         if isinstance(step, GuardStep):
             places = [frame.position(step.flag), 0]
             number, seen = 1 + self._guards.index(step), self._indices(step)
@@ -106,6 +112,20 @@ class CudaExecutable(Calling):
             stage = GuardStage(number, seen, low, high)
             return [(GridWork(stage, 1), [*places, frame.position(buffer)])]
         return []
+
+    def _stages(self, step: NativeStep) -> list[tuple[GridWork, list[int]]]:
+        """The stages of a routine."""
+        routine, buffers = step.routine, (*step.operands, *step.results)
+        if not isinstance(routine, GridRoutine):
+            raise MalformedSchedule(f"a GPU has no {type(routine).__name__}")
+        found, stops = [], bool(self._guards) and any([self._takes(i) for i in step.results])
+        for stage in routine.stages:
+            used = [buffers[k] for k in stage.arrays]
+            aligned = self._frame.aligned(used)
+            stage = stage if aligned >= stage.aligned else replace(stage, aligned=aligned)
+            places = [*map(self._frame.position, used), *([0] if stops else [])]
+            found.append((GridWork(stage, aligned, stops), places))
+        return found
 
     def _indices(self, step: GuardStep) -> RoutineArray | None:
         """The indices that a guard checks, if they lie in a row."""

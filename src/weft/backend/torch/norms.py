@@ -1,0 +1,167 @@
+"""PyTorch's kernels of normalisations: ATen's fused ones where axes and weight are theirs."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import namespace as torch_
+from .types import Array, Axes
+
+_HALF = (torch.float16, torch.bfloat16)
+_aten = torch.ops.aten
+_layer_norm = _aten.native_layer_norm.default
+_layer_norm_backward = _aten.native_layer_norm_backward.default
+_group_norm = _aten.native_group_norm.default
+_group_norm_backward = _aten.native_group_norm_backward.default
+_batch_norm = _aten.native_batch_norm.default
+_batch_norm_backward = _aten.native_batch_norm_backward.default
+_ALL = [True, True, True]
+
+
+def _kind(x: Array, w: Array, axes: Axes) -> str:
+    """Which norm it is: of layers, of groups (N, G, C/G, …), of a batch (N, C, …), or none."""
+    ndim, shape, weight = x.ndim, tuple(x.shape), tuple(w.shape)
+    if axes == tuple(range(ndim - w.ndim, ndim)) and shape[ndim - w.ndim :] == weight:
+        return "layer"
+    if not x.numel() or w.ndim != ndim - 1:
+        return ""
+    if ndim == 4 and axes == (2, 3) and weight == (*shape[1:3], 1):
+        return "group"
+    if ndim == 3 and axes == (0, 2) and weight == (shape[1], 1):
+        return "batch"
+    return ""
+
+
+def native_norm(
+    x: Array, w: Array, b: Array, axes: Axes, eps: float, dtype: np.dtype
+) -> tuple[Array, Array, Array]:
+    """(x − mean)/√(variance + eps)·w + b over axes, the mean, and 1/√(variance + eps)."""
+    own, raw, kind = x.dtype, torch_.raw_dtype(dtype), _kind(x, w, axes)
+    if own in _HALF and not _takes_halves(kind, x):
+        x, w, b = x.float(), w.float(), b.float()
+    out, mean, rate = _FORWARD[kind](x, w, b, axes, eps)
+    if own is raw:
+        return out, mean, rate
+    return out.to(own), mean.to(raw), rate.to(raw)
+
+
+def native_norm_gradient(
+    g: Array, x: Array, mean: Array, rate: Array, w: Array, axes: Axes
+) -> tuple[Array, ...]:
+    """The cotangents of x, the weight and the bias."""
+    own, kind = x.dtype, _kind(x, w, axes)
+    wide = torch.float32 if own in _HALF else own
+    if mean.dtype is not wide:
+        mean, rate = mean.to(wide), rate.to(wide)
+    if own is not wide and not _takes_halves(kind, x):
+        g, x, w = g.float(), x.float(), w.float()
+    found = _BACKWARD[kind](g, x, mean.contiguous(), rate.contiguous(), w, axes)
+    return found if found[0].dtype is own else tuple([d.to(own) for d in found])
+
+
+def _takes_halves(kind: str, x: Array) -> bool:
+    """Whether ATen's kernel keeps the statistics of half types in float32."""
+    return x.is_cuda and kind in ("layer", "batch")
+
+
+def _by_layer(x: Array, w: Array, b: Array, axes: Axes, eps: float) -> tuple[Array, ...]:
+    return _layer_norm(x, w.shape, w, b, eps)
+
+
+def _by_layer_back(g: Array, x: Array, mean: Array, rate: Array, w: Array, axes: Axes) -> Any:
+    return _layer_norm_backward(g, x, w.shape, mean, rate, w, w, _ALL)
+
+
+def _line(w: Array) -> Array:
+    """One number for each channel, as ATen reads them."""
+    return w.reshape(-1).contiguous()
+
+
+def _by_group(x: Array, w: Array, b: Array, axes: Axes, eps: float) -> tuple[Array, ...]:
+    n, groups, each, size = x.shape
+    flat, sizes = x.reshape(n, groups * each, size).contiguous(), (n, groups * each, size, groups)
+    out, mean, rate = _group_norm(flat, _line(w), _line(b), *sizes, eps)
+    statistics = (n, groups, 1, 1)
+    return out.reshape(x.shape), mean.reshape(statistics), rate.reshape(statistics)
+
+
+def _by_group_back(g: Array, x: Array, mean: Array, rate: Array, w: Array, axes: Axes) -> Any:
+    n, groups, each, size = x.shape
+    sizes = n, groups * each, size
+    along, flat = (v.reshape(sizes).contiguous() for v in (g, x))
+    given = (mean.reshape(n, groups), rate.reshape(n, groups), _line(w), *sizes, groups)
+    dx, dw, db = _group_norm_backward(along, flat, *given, _ALL)
+    return dx.reshape(x.shape), dw.reshape(w.shape), db.reshape(w.shape)
+
+
+def _by_batch(x: Array, w: Array, b: Array, axes: Axes, eps: float) -> tuple[Array, ...]:
+    out, mean, rate = _batch_norm(x, _line(w), _line(b), None, None, True, 0.0, eps)
+    return out, mean.reshape(1, -1, 1), rate.reshape(1, -1, 1)
+
+
+def _by_batch_back(g: Array, x: Array, mean: Array, rate: Array, w: Array, axes: Axes) -> Any:
+    given = (_line(w), None, None, mean.reshape(-1), rate.reshape(-1), True, 0.0)
+    dx, dw, db = _batch_norm_backward(g, x, *given, _ALL)
+    return dx, dw.reshape(w.shape), db.reshape(w.shape)
+
+
+def _by_parts(x: Array, w: Array, b: Array, axes: Axes, eps: float) -> tuple[Array, ...]:
+    if x.numel():
+        variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
+    else:  # of which torch warns
+        variance = mean = torch.mean(x, axes, keepdim=True)
+    rate = torch.rsqrt(variance + eps)
+    return torch.addcmul(b, (x - mean) * rate, w), mean, rate
+
+
+def _by_parts_back(g: Array, x: Array, mean: Array, rate: Array, w: Array, axes: Axes) -> Any:
+    y = (x - mean) * rate
+    dx = torch_.projection(g * w, y, axes, True) * rate
+    return dx, _fold(g * y, w), _fold(g, w)
+
+
+def _fold(t: Array, w: Array) -> Array:
+    """t summed to the shape of the weight."""
+    lead = t.ndim - w.ndim
+    axes = (*range(lead), *(lead + k for k, n in enumerate(w.shape) if n == 1))
+    return t.sum(axes).reshape(w.shape) if axes else t
+
+
+_FORWARD = {"layer": _by_layer, "group": _by_group, "batch": _by_batch, "": _by_parts}
+_BACKWARD = {
+    "layer": _by_layer_back,
+    "group": _by_group_back,
+    "batch": _by_batch_back,
+    "": _by_parts_back,
+}
+
+
+def native_rms_norm(
+    x: Array, w: Array, axes: Axes, eps: float, dtype: np.dtype
+) -> tuple[Array, Array]:
+    """x/√(mean(x²) + eps)·w over axes, and 1/√(mean(x²) + eps)."""
+    own, raw = x.dtype, torch_.raw_dtype(dtype)
+    if x.is_cuda and _kind(x, w, axes) == "layer":
+        out, rate = _aten._fused_rms_norm.default(x, w.shape, w, eps)
+        return out, rate.to(raw)
+    if own in _HALF:
+        x, w = x.float(), w.float()
+    rate = torch.rsqrt(torch.mean(x * x, axes, keepdim=True) + eps)
+    return (x * rate * w).to(own), rate.to(raw)
+
+
+def native_rms_norm_gradient(
+    g: Array, x: Array, rate: Array, w: Array, axes: Axes
+) -> tuple[Array, Array]:
+    """The cotangents of x and the weight."""
+    own = x.dtype
+    rate = rate.to(torch.float32 if own in _HALF else own)
+    if x.is_cuda and _kind(x, w, axes) == "layer":
+        given = (g.contiguous(), x, w.shape, rate.contiguous(), w)
+        return _aten._fused_rms_norm_backward.default(*given, [True, True])
+    if own in _HALF:
+        g, x, w = g.float(), x.float(), w.float()
+    y = x * rate
+    dx = torch_.projection(g * w, y, axes, False) * rate
+    return dx.to(own), _fold(g * y, w).to(own)
