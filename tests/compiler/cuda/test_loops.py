@@ -12,10 +12,13 @@ from weft import errors
 from weft.compiler.cache import keys, schedules
 from weft.compiler.cuda.routines import control
 from weft.compiler.cuda.routines.control import ControlRoutine, GridScan
+from weft.compiler.cuda.runtime.executable import CudaExecutable
 from weft.compiler.ir.schedule import LibraryStep, NativeStep
 from weft.compiler.pipeline import using
+from weft.compiler.raw.arrays import arrays_on
 
 from ..test_loops import PROGRAMS, C, alike, drawing, t
+from .emulated_gpu import emulated_target
 from .loops import GRIDS, emulated
 
 # Programs of which some loop has no form on a grid, and why.
@@ -225,3 +228,23 @@ def test_records_of_routines_have_names_of_their_own():
     ]
     names = Counter(name for name, _ in set(known))
     assert not {name for name, count in names.items() if count > 1}
+
+
+# -- whole programs of the target ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [BATCH, 1])
+def test_a_cells_gradient_on_an_emulated_gpu(batch, monkeypatch):
+    """By the target's own executable, at each call."""
+    monkeypatch.setattr(arrays_on("torch"), "host_runtime", False)
+    args = [a.to("torch") for a in cell_arrays(batch=batch)]
+    want = cell_gradient(*args)
+    compiled = wf.compile(cell_gradient)
+    target = emulated_target()
+    with using(target):
+        for _ in range(3):
+            alike(want, compiled(*args))
+        executable = compiled._last().executable
+    assert isinstance(executable, CudaExecutable)
+    assert [r.split for r in routines_of(executable.schedule.steps)] == [batch, batch]
+    assert not any(isinstance(s, LibraryStep) for s in executable.schedule.steps)
