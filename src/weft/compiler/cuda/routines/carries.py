@@ -10,6 +10,7 @@ from .uses import AFTER, BEFORE, Place
 
 
 def nbytes(a: RoutineArray) -> int:
+    """The size of an array in bytes."""
     return a.size * a.dtype.itemsize
 
 

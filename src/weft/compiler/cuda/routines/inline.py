@@ -171,7 +171,7 @@ def _fit_folds(kernel: Kernel, plan: FoldPlan, threads: int) -> FoldPlan:
     if plan.lane_folded:
         while lanes > 1 and groups * count < threads:
             lanes, groups = lanes // 2, groups * 2
-        team = min(power_of_two(groups), _power_below(threads // count))
+        team = min(power_of_two(groups), power_below(threads // count))
         team = threads if team > WARP else team
     else:
         count, lanes = count * lanes, 1
@@ -260,7 +260,7 @@ def inline_stages(routine: GridRoutine, threads: int, aligned: int) -> InlineSta
     return InlineStages(routine, aligned, room)
 
 
-def _power_below(n: int) -> int:
+def power_below(n: int) -> int:
     """The largest power of two that is not more than n; 1 if there is none."""
     return 1 << max(n.bit_length() - 1, 0)
 

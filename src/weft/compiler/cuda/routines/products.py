@@ -7,6 +7,7 @@ before the loop, where the registers of all threads hold it.
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ...ir.schedule import GemmStep
 from ..machine import WARP
 from ..sweeps import both
 from ..teams import Partial, fold_warp
-from .inline import BlockArray, Threads
+from .inline import BlockArray, Threads, power_below
 
 # Rows and columns of a thread's tile at most; terms that are emitted one by one.
 ROWS, COLUMNS, UNROLLED = 8, 4, 16
@@ -57,7 +58,7 @@ class GridProduct:
     def units(self) -> int:
         """All tiles."""
         down, along = self.tiles
-        return int(np.prod(self.step.batch, dtype=np.int64)) * down * along
+        return prod(self.step.batch) * down * along
 
     @property
     def at_once(self) -> int:
@@ -81,10 +82,10 @@ def plan_product(
     step: GemmStep, dtype: np.dtype, threads: int, aligned: int, stays: bool
 ) -> GridProduct:
     """How the threads of a block share a product."""
-    rows, columns = _power_below(min(step.m, ROWS)), 1
+    rows, columns = power_below(min(step.m, ROWS)), 1
     if not stays:
-        columns = _power_below(min(step.n, COLUMNS))
-    count = int(np.prod(step.batch, dtype=np.int64))
+        columns = power_below(min(step.n, COLUMNS))
+    count = prod(step.batch)
 
     def units() -> int:
         return count * -(-step.m // rows) * -(-step.n // columns)
@@ -95,13 +96,9 @@ def plan_product(
             columns //= 2
         else:
             rows //= 2
-    team = min(_power_below(threads // max(units(), 1)), WARP, _power_below(step.k))
+    team = min(power_below(threads // max(units(), 1)), WARP, power_below(step.k))
     lanes = _term_lanes(step, dtype, team, aligned)
     return GridProduct(step, dtype, rows, columns, team, lanes, threads, stays)
-
-
-def _power_below(n: int) -> int:
-    return 1 << max(n.bit_length() - 1, 0)
 
 
 def _term_lanes(step: GemmStep, dtype: np.dtype, team: int, aligned: int) -> int:
