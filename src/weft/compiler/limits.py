@@ -33,6 +33,7 @@ class Limits:
     piece_rows         (rows, rows of a piece), in falling order: for columns that are longer
     narrow_rows        rows that are shorter are joined, if they lie one after the other,
     joined_elements    up to this length
+    joins_beside       whether a kernel with few lines also computes what is of no other sweep
     joins_forward      whether folds of columns are fused with kernels behind them, too
 
     arena_bytes        bytes from which on a lower peak of memory is sought, in
@@ -65,6 +66,7 @@ class Limits:
     piece_rows: tuple[tuple[int, int], ...] = ((1 << 10, 64), (0, 16))
     narrow_rows: int = 32
     joined_elements: int = 1 << 10
+    joins_beside: bool = False
     joins_forward: bool = False
 
     arena_bytes: int = 1 << 20

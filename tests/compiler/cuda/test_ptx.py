@@ -96,6 +96,19 @@ def test_accesses_are_of_sixteen_bytes():
         assert "ld.global.v" in ptx and "st.global.v" in ptx
 
 
+def test_only_products_that_nothing_else_reads_are_contracted():
+    """Else p − ⌊p⌋ of p = x·y could be negative."""
+    product, floor = Step("multiply", (0, 1), dtypes.float32), Step("floor", (2,), dtypes.float32)
+    operands = (Operand(dtypes.float32, (1,)),) * 2
+    for steps, results, fused in (
+        ((product, Step("subtract", (2, 0), dtypes.float32)), (3,), True),
+        ((product, Step("subtract", (2, 0), dtypes.float32)), (3, 2), False),
+        ((product, floor, Step("subtract", (2, 3), dtypes.float32)), (4,), False),
+    ):
+        kernel = Kernel((64,), operands, steps, tuple([Result(i, (1,)) for i in results]))
+        assert ("fma.rn" in build_kernel(kernel).ptx) == fused
+
+
 def test_transposed_arrays_are_read_in_tiles():
     step, tall = Step("add", (0, 1), dtypes.float32), (1, 512)
     operands = (Operand(dtypes.float32, (512, 1)), Operand(dtypes.float32, tall))

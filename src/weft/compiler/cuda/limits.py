@@ -12,6 +12,7 @@ PROCESSORS = 132
 BLOCKS, PIECES = 2 * PROCESSORS, 4 * PROCESSORS
 
 GPU_LIMITS = Limits(
+    equations=192,
     number_equations=512,  # one thread computes them, each waiting for the one before
     few_lines=PROCESSORS,
     few_lines_elements=1 << 17,
@@ -28,6 +29,7 @@ GPU_LIMITS = Limits(
     # A block has a piece, and partial sums are at most an eighth of what is summed.
     piece_rows=((1 << 16, 128), (1 << 15, 64), (1 << 13, 24), (1 << 12, 12), (0, 8)),
     joins_forward=True,
+    joins_beside=True,
     arena_bytes=1 << 24,
     remat_bytes=1 << 20,
     remat_rows=16,

@@ -6,6 +6,7 @@ from itertools import accumulate
 from ...graph.graph import Literal
 from ..emit.code import Code, LLValue
 from ..emit.scalar import TypedValue, emit
+from ..emit.sums import round_product
 from ..ir.kernel import FoldStep, Kernel, Step
 
 
@@ -17,7 +18,17 @@ def emit_step(code: Code, kernel: Kernel, i: int, get: Callable[[int], LLValue])
         j.value if isinstance(j, Literal) else TypedValue(get(j), kernel.dtypes[j])
         for j in step.inputs
     ]
-    return emit(code, step.row, operands, step.static, step.dtype)
+    y = emit(code, step.row, operands, step.static, step.dtype)
+    if _readers(kernel, i) > 1:
+        round_product(y)
+    return y
+
+
+def _readers(kernel: Kernel, i: int) -> int:
+    """How many steps and results read value i."""
+    steps = [(s.value,) if isinstance(s, FoldStep) else s.inputs for s in kernel.steps]
+    read = [j for inputs in steps for j in inputs if not isinstance(j, Literal)]
+    return (read + [r.value for r in kernel.results]).count(i)
 
 
 def fold_of(kernel: Kernel, i: int) -> FoldStep | None:

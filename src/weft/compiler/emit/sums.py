@@ -30,6 +30,14 @@ def multiply(a: LLValue, b: LLValue) -> LLValue:
     return y
 
 
+def round_product(y: LLValue) -> None:
+    """Let sums take a value as it is.
+
+    Of p = x·y that has other readers, too, p − ⌊p⌋ must not be negative.
+    """
+    y.code.memo.pop(("product", y.name), None)
+
+
 def add(a: LLValue, b: LLValue) -> LLValue:
     left, right = _factors(a, b)
     if left:

@@ -208,7 +208,7 @@ class Grouping(Alignment):
             return True
         trial = Group(group.domain, folded, {**group.values, e.outputs[0]: fit.axes})
         trial.moving, trial.inner = {*group.moving}, {*group.inner}
-        if not self._divides(trial, fit):
+        if not self._divides(trial, fit, e):
             return False
         # The rules still hold for the group's other values, unless its folds are new.
         fresh = [e] if folded == group.folded else self._makers_of(trial.values)
@@ -237,11 +237,22 @@ class Grouping(Alignment):
             return False
         return all(self.uses.only_in(x, made | {k}) for x in group.values)
 
-    def _divides(self, group: Group, fit: Fit) -> bool:
+    def _divides(self, group: Group, fit: Fit, e: Equation) -> bool:
         """Whether there are enough lines to divide among threads, if they are swept over again."""
         lines = prod(group.domain[a] for a in group.kept)
         again = fit.folded is None and group.folded <= set(fit.axes)
-        return not again or self._shares(group, lines)
+        if not again or self._shares(group, lines):
+            return True
+        return self._limits.joins_beside and e.outputs[0] not in self._behind_folds(group)
+
+    def _behind_folds(self, group: Group) -> set[int]:
+        """The values of a group that depend on its folds: another sweep computes them."""
+        found: set[int] = set()
+        for e in self._makers_of(group.values):
+            inside = [x for x in self.uses.arrays(e) if self.axes_in(group, x) is not None]
+            if e.op.folds or any([self.member(group, x) in found for x in inside]):
+                found.add(e.outputs[0])
+        return found
 
     def _shares(self, group: Group, lines: int) -> bool:
         """Whether lines are enough to share, or so short that they need not be shared."""
@@ -351,10 +362,15 @@ class Grouping(Alignment):
         if not group.folded:
             return True
         if not self._shares(group, prod(group.domain[a] for a in group.kept)):
-            return False
+            if not self._limits.joins_beside or self._sweeps_again(group):
+                return False
         fresh = self._makers_of(group.values)
         self._note(group, fresh)
         return self._walks_well(group, equations) and self._moves(group, equations, fresh)
+
+    def _sweeps_again(self, group: Group) -> bool:
+        """Whether values that depend on the group's folds vary along them."""
+        return any([group.folded <= {*group.values[x]} for x in self._behind_folds(group)])
 
     def _absorb(self, u: int, w: int) -> None:
         """Make unit w part of unit u."""
