@@ -17,6 +17,7 @@ from ..passes.products import products
 from ..passes.sink import sink
 from ..target import Passes, optimise
 from .computes import PRODUCT_DTYPES
+from .padding import pad_products
 from .routines.table import ROWS, readable
 
 PASSES: Passes = (
@@ -34,6 +35,7 @@ PASSES: Passes = (
     ("dead again", dead),
     ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))),
     ("sink", sink),
+    ("padding", pad_products),
     ("copies", lambda graph: copies(graph, ROWS, readable, PRODUCT_DTYPES)),
     ("common again", common),
     ("products", partial(products, dtypes=PRODUCT_DTYPES)),
