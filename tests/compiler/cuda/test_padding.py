@@ -81,6 +81,16 @@ def test_a_vocabulary_of_odd_length():
     assert len(padded) <= 4  # weights, logits, their gradient, the gradient of the weights
 
 
+def test_a_batch_of_rows():
+    rng = np.random.default_rng(0)
+    a, b = (wf.asarray(torch.tensor(rng.normal(size=s)).bfloat16()) for s in ((2, 5, 13), (21, 13)))
+    compiled = wf.compile(lambda a, b: a @ wf.matrix_transpose(b))
+    got, want = compiled(a, b), a @ wf.matrix_transpose(b)
+    got, want = (x.astype("float64").to("cpu").numpy() for x in (got, want))
+    np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-2)
+    assert {(s.k, s.n) for s in products(compiled)[1]} == {(16, 24)}
+
+
 def test_small_products_stay(monkeypatch):
     monkeypatch.setattr(padding, "FLOPS", 1 << 33)
     a, b = (wf.asarray(torch.randn(17, 17).bfloat16()) for _ in range(2))

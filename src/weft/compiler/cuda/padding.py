@@ -5,9 +5,11 @@ a product takes several times as long, so its operands are padded with zeros, an
 part of a larger one.
 """
 
+from math import prod
+
 from ...core import dtypes
 from ...graph.graph import Equation, Graph
-from ..ir.gemm import sizes_of
+from ..ir.gemm import is_product
 from ..passes.rewriting import Builder, Replacement, rewrite
 
 # Numbers of an access; the least length that is padded, and the least flops of the product.
@@ -20,20 +22,22 @@ def pad_products(graph: Graph) -> Graph:
 
 
 def _pad(b: Builder, e: Equation) -> Replacement:
-    sizes = sizes_of(e, [b.aval(x) for x in e.inputs], dtypes.HALF)
-    if sizes is None:
+    left, right = e.inputs
+    avals = [b.aval(x) for x in e.inputs]
+    if not is_product(e, avals, dtypes.HALF) or avals[0].ndim < 2 or avals[1].ndim != 2:
         return None
-    (m, k, n), (left, right) = sizes, e.inputs
+    *lead, m, k = avals[0].shape
+    n = avals[1].shape[1]
+    if 2 * prod(lead) * m * k * n < FLOPS:
+        return None
     across = [_turned(b, x) is not None for x in (left, right)]
-    if 2 * m * k * n < FLOPS:
-        return None
     rows = _missing(m) if across[0] else 0
     terms = _missing(k) if not across[0] or across[1] else 0
     columns = _missing(n)
     if not rows + terms + columns:
         return None
     made = b.emit("matmul", _padded(b, left, rows, terms), _padded(b, right, terms, columns))
-    whole = ((0, m, 1), (0, n, 1))
+    whole = tuple((0, size, 1) for size in (*lead, m, n))
     return (b.emit("slice_", made, whole) if rows + columns else made,)
 
 
@@ -55,4 +59,5 @@ def _padded(b: Builder, x: int, below: int, behind: int) -> int:
     source = _turned(b, x)
     if source is not None:
         return b.emit("permute", _padded(b, source, behind, below), (1, 0))
-    return b.emit("pad", x, ((0, below), (0, behind)), 0)
+    lead = [(0, 0)] * (b.aval(x).ndim - 2)
+    return b.emit("pad", x, (*lead, (0, below), (0, behind)), 0)
