@@ -185,7 +185,7 @@ def test_wide_accesses_where_rows_allow_them():
 
 
 def test_equal_stages_have_equal_names():
-    routine = GridSegmentSum(F, L, 1, 50257, 8192, 768)
+    routine = GridSegmentSum(F, L, 1, 50257, 32768, 768)
     again = replace(routine)
     assert routine.stages == again.stages and hash(routine.stages) == hash(again.stages)
     names = [build_stage(s, 90).name for s in routine.stages]
@@ -194,3 +194,5 @@ def test_equal_stages_have_equal_names():
     assert kinds == ["StartStage", *["CountStage", "OrderStage"] * 4, "EndsStage", "SumStage"]
     # Every pass has the same code, on other arrays.
     assert len(set(names)) == 5 and routine.stages[1].arrays != routine.stages[3].arrays
+    few = replace(routine, indices=8192)
+    assert [type(s).__name__ for s in few.stages] == ["StartStage", "RankStage", "SumStage"]

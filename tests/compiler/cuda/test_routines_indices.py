@@ -104,6 +104,7 @@ def sum_rows(x: np.ndarray, i: np.ndarray, n: int) -> np.ndarray:
 @pytest.mark.parametrize("seed", seeds(24))
 def test_segment_sums(seed, monkeypatch):
     """In the order of the indices: the bits are those of adding one after the other."""
+    monkeypatch.setattr(ordering, "FEW", (0, ordering.FEW)[seed % 2])
     rng = np.random.default_rng(seed)
     monkeypatch.setattr(ordering, "_BLOCKS", pick(rng, (1, 2, 128)))
     dtype, index, (lead, n, count, row) = pick(rng, ADDED), pick(rng, INDICES), sizes(rng)
@@ -118,6 +119,7 @@ def test_segment_sums(seed, monkeypatch):
 
 @pytest.mark.parametrize("seed", seeds(24))
 def test_scattered_sums(seed, monkeypatch):
+    monkeypatch.setattr(ordering, "FEW", (0, ordering.FEW)[seed % 2])
     rng = np.random.default_rng(seed)
     monkeypatch.setattr(scatter, "_LINES", pick(rng, (1, 4096)))
     monkeypatch.setattr(scatter, "_SHORT", pick(rng, (0, 16)))
@@ -201,10 +203,21 @@ def is_right(run: EmulatedRoutine, x, i) -> bool:
 
 
 def test_an_order_that_is_not_stable_shows(monkeypatch):
+    monkeypatch.setattr(ordering, "FEW", 0)
     routine, x, i = skewed(900)
     assert is_right(EmulatedRoutine(routine), x, i)
     place = Thread.place
     monkeypatch.setattr(Thread, "place", lambda self: place(self) ^ 1)
+    assert not is_right(EmulatedRoutine(routine, shared=False), x, i)
+
+
+def test_a_wrong_rank_shows(monkeypatch):
+    """Elements that are taken for their neighbours."""
+    routine, x, i = skewed(900)
+    assert type(routine.stages[1]) is ordering.RankStage
+    assert is_right(EmulatedRoutine(routine), x, i)
+    lane = ordering.lane
+    monkeypatch.setattr(ordering, "lane", lambda value, n: lane(value, 3 - n))
     assert not is_right(EmulatedRoutine(routine, shared=False), x, i)
 
 
@@ -214,7 +227,8 @@ NOT_NEEDED = {(ordering.OrderStage, 1)}
 
 
 @pytest.mark.parametrize("count", [900, 18_000])
-def test_each_barrier_missing_shows(count):
+def test_each_barrier_missing_shows(count, monkeypatch):
+    monkeypatch.setattr(ordering, "FEW", 0)
     routine, x, i = skewed(count)
     whole, found = EmulatedRoutine(routine), set()
     for n, stage in enumerate(routine.stages):

@@ -1,29 +1,34 @@
 """Stages that order elements by the places they go to: a stable radix sort, four bits at a time.
 
+Up to some thousand elements are compared with each other instead, which takes one launch.
+
 Elements that go to one place stay in their order, and what is computed of them has the same bits in
 every run.
 """
 
 from collections.abc import Callable
 from functools import partial
+from math import gcd
 
 import numpy as np
 
 from ....core import dtypes
 from ....core.record import record
-from ...emit.code import LLValue
+from ...emit.code import LLValue, lanes_of
 from ...emit.control import when
 from ...ir.routine import RoutineArray, array
 from ..machine import WORD, Machine
 from .places import PlaceStage
 from .routine import RoutineStage
 from .scans import Counters
-from .threads import BLOCK, FAR, Along, Thread, blocks_for, bytes_of, place_along
+from .threads import BLOCK, FAR, Along, Thread, blocks_for, bytes_of, lane, place_along
 
 _BITS = 4
 _DIGITS = 1 << _BITS
 # Elements of a thread that are loaded together, and the most blocks: each reads all blocks' counts.
 _TOGETHER, _BLOCKS = 4, 128
+# The most elements that are compared with each other.
+FEW = 1 << 14
 
 
 @record
@@ -66,6 +71,9 @@ class Keys:
         keys, orders = (first, first + 2), (first + 1, first + 3)
         ends, counts, last = first + 4, first + 5, self.passes % 2
         made: list[RoutineStage] = [StartStage((indices, keys[0], orders[0], ends), self)]
+        if self.count <= FEW:
+            made.append(RankStage((keys[0], orders[1], ends), self.count, self.places))
+            return tuple(made), orders[1], ends
         for p in range(self.passes):
             now, then = p % 2, 1 - p % 2
             if blocks_of(self.count) > 1:
@@ -113,6 +121,52 @@ class StartStage(PlaceStage):
 
         t.below(at, keys.count, keys.count == self.count, enter)
         t.below(at, keys.places, keys.places == self.count, clear)
+
+
+@record
+class RankStage(PlaceStage):
+    """The rank of each element among all. Arrays: keys, ordered numbers, ends.
+
+    Before an element come those of lower keys, and those of its key that come before it.
+    """
+
+    elements: int
+    places: int
+
+    @property
+    def count(self) -> int:
+        return self.elements
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        return (2 * self.places,)
+
+    def emit_place(self, t: Thread, at: LLValue) -> None:
+        key, me = t.load(0, at, WORD), t.word(at)
+        whole = self.elements - self.elements % _TOGETHER
+        wide = lanes_of("i32", _TOGETHER)
+
+        def count(other: LLValue, j: LLValue, found: list[LLValue]) -> list[LLValue]:
+            same = other.equals(key)
+            kinds = (other < key, same & (j < me), same & (j > me))
+            return [n + k.cast("zext", "i32") for n, k in zip(found, kinds, strict=True)]
+
+        def some(i: LLValue, found: list[LLValue]) -> list[LLValue]:
+            others = t.load(0, i, wide, gcd(4 * _TOGETHER, t.aligned))
+            for n in range(_TOGETHER):
+                found = count(lane(others, n), t.word(i + n), found)
+            return found
+
+        def one(i: LLValue, found: list[LLValue]) -> list[LLValue]:
+            return count(t.load(0, i, WORD), t.word(i), found)
+
+        none = [t.code.constant(WORD, 0)] * 3
+        found = t.loop(t.number(0), t.number(whole), _TOGETHER, none, some)
+        lower, before, after = t.loop(t.number(whole), t.number(self.elements), 1, found, one)
+        rank, place = lower + before, t.wide(key)
+        t.store(1, t.wide(rank), me)
+        when(before.equals(0), lambda: t.store(2, place * 2, rank))
+        when(after.equals(0), lambda: t.store(2, place * 2 + 1, rank + 1))
 
 
 @record
