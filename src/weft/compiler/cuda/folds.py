@@ -11,7 +11,7 @@ from ..ir.kernel import FoldStep, Kernel
 from .arrays import GridArrays, Point, dtypes_of, index_type
 from .flat import most_lanes, pick_lane, pick_lanes
 from .machine import WARP, Machine
-from .sweeps import SweepEmitter, Turn, Turns, retained
+from .sweeps import SweepEmitter, Turn, Turns, changes, retained
 from .teams import Rows, fold_columns, fold_neighbours
 
 # Threads of a block at most; of a block of several short lines; and of a row of columns.
@@ -116,10 +116,19 @@ def fit_lines(kernel: Kernel, groups: int, count: int, lanes: int) -> tuple[int,
 
 
 def fits_registers(kernel: Kernel, turns: int, lanes: int, team: int) -> bool:
-    """Whether what several sweeps and folds of columns use fits the registers of a thread."""
+    """Whether what a thread holds fits its registers."""
+    return turns <= UNROLLED and words_held(kernel, turns * lanes) <= min(REGISTERS // team, OWN)
+
+
+def words_held(kernel: Kernel, count: int) -> int:
+    """The words of a thread's `count` elements that several sweeps use, or folds of columns.
+
+    A row of a piece is loaded while the one before is computed.
+    """
     columns = sum(bool(r.over_rows) for r in kernel.results)
-    needed = (retained(kernel) + columns) * turns * lanes
-    return turns <= UNROLLED and needed <= min(REGISTERS // team, OWN)
+    rows = [o for i, o in enumerate(kernel.operands) if kernel.piece and changes(kernel, i)]
+    ahead = sum(o.dtype.itemsize for o in rows if any(o.strides[a] for a in kernel.folded))
+    return (retained(kernel) + columns) * count + ahead * count // 4
 
 
 def spread_columns(columns: int, lanes: int) -> int:
@@ -152,10 +161,7 @@ class LineWalk:
     def each(self, point: Point, body: Callable[[Turns], None]) -> None:
         plan, arrays = self.plan, self.arrays
         if plan.unrolled:
-            if point not in self.kept:
-                self.kept.clear()
-                self.kept[point] = self._some(point, arrays.number(0), 0, plan.groups)
-            body(self.kept[point])
+            body(self.turns(point))
             return
         step = plan.team * BODY
         whole = plan.groups // step * step
@@ -163,6 +169,13 @@ class LineWalk:
             arrays.loop(whole, step, lambda i: body(self._some(point, i, 0, step)))
         if plan.groups > whole:
             body(self._some(point, arrays.number(whole), whole, plan.groups - whole))
+
+    def turns(self, point: Point) -> list[Turn]:
+        """All turns of a site, where they are emitted one by one."""
+        if point not in self.kept:
+            self.kept.clear()
+            self.kept[point] = self._some(point, self.arrays.number(0), 0, self.plan.groups)
+        return self.kept[point]
 
     def _some(self, point: Point, start: LLValue, skipped: int, count: int) -> list[Turn]:
         """The turns from a group on, of `count` groups; `skipped` is `start` where it is known."""
