@@ -21,6 +21,8 @@ REGISTERS, OWN = 40_960, 160
 # Turns that are emitted one after the other; those of a loop's body; terms from which on a thread
 # adds sums of runs.
 UNROLLED, BODY, MANY = 8, 4, 256
+# Bytes of an array that a thread should have under way.
+UNDER_WAY = 16
 # Lines from which on there are enough of them; threads and blocks that fill the processor.
 LINES, THREADS, BLOCKS = 512, 1 << 17, 128
 # Bytes of shared memory.
@@ -111,6 +113,8 @@ def fit_lines(kernel: Kernel, groups: int, count: int, lanes: int) -> tuple[int,
     most = min(power_of_two(groups), BLOCK)
     while team < most and not fits(team):
         team *= 2
+    if team == BLOCK > WARP and count >= LINES and not fits(team):
+        team //= 2  # one line is loaded while the threads of another wait for each other
     lines = 1 if team > WARP else max(min(SHORT, WARP * power_of_two(count)) // team, WARP // team)
     return team, lines, fits(team)
 
@@ -163,12 +167,22 @@ class LineWalk:
         if plan.unrolled:
             body(self.turns(point))
             return
-        step = plan.team * BODY
+        step = plan.team * self._body
         whole = plan.groups // step * step
         if whole:
             arrays.loop(whole, step, lambda i: body(self._some(point, i, 0, step)))
         if plan.groups > whole:
             body(self._some(point, arrays.number(whole), whole, plan.groups - whole))
+
+    @property
+    def _body(self) -> int:
+        """The turns of a loop's body: more of them where each loads little."""
+        if not self.plan.lane_folded:
+            return BODY
+        kernel = self.arrays.kernel
+        moving = [o for i, o in enumerate(kernel.operands) if kernel.settled[i] == 0]
+        least = min([o.dtype.itemsize for o in moving], default=UNDER_WAY)
+        return max(BODY, UNDER_WAY // (self.plan.lanes * least))
 
     def turns(self, point: Point) -> list[Turn]:
         """All turns of a site, where they are emitted one by one."""
