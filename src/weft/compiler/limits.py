@@ -31,6 +31,8 @@ class Limits:
     long_columns       columns that are longer than this are folded by pieces of rows,
     column_elements    from so many elements on
     piece_rows         (rows, rows of a piece), in falling order: for columns that are longer
+    pieces_together    (columns, pieces that are computed at the same time), in falling order: for
+                       rows that are not shorter; the number of pieces is a multiple, or less
     narrow_rows        rows that are shorter are joined, if they lie one after the other,
     joined_elements    up to this length
     joins_beside       whether a kernel with few lines also computes what is of no other sweep
@@ -64,6 +66,7 @@ class Limits:
     long_columns: int = 64
     column_elements: int = 1 << 15
     piece_rows: tuple[tuple[int, int], ...] = ((1 << 10, 64), (0, 16))
+    pieces_together: tuple[tuple[int, int], ...] = ()
     narrow_rows: int = 32
     joined_elements: int = 1 << 10
     joins_beside: bool = False
@@ -76,9 +79,14 @@ class Limits:
     remat_rows: int = 8
     source_worth: float = 1.5
 
-    def rows_of_piece(self, rows: int) -> int:
-        """The rows of a piece of columns of this length."""
-        return next(piece for more, piece in self.piece_rows if rows > more)
+    def rows_of_piece(self, rows: int, columns: int) -> int:
+        """The rows of a piece of columns, `rows` long."""
+        most = next(piece for more, piece in self.piece_rows if rows > more)
+        together = next((n for least, n in self.pieces_together if columns >= least), 0)
+        if not together:
+            return most
+        rounds = -(-rows // (most * together))
+        return max(-(-rows // (rounds * together)), self.piece_rows[-1][1])
 
 
 LIMITS = Limits()

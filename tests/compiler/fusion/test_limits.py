@@ -55,6 +55,7 @@ def drawn(rng) -> Limits:
         long_columns=1 + below(4),
         column_elements=below(20),
         piece_rows=((4, 1 + below(4)), (0, 1 + below(3))),
+        pieces_together=((4, fewest % 3), (0, fewest - 1)),
         narrow_rows=int(rng.choice([1, 4, 8])),
         joined_elements=4 + below(30),
         joins_forward=bool(below(4)),

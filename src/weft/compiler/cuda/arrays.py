@@ -157,6 +157,30 @@ class GridArrays:
             value = self.code.emit(kind, text)
         return value
 
+    def fetch_words(self, array: int, point: Point, lanes: int) -> LLValue:
+        """An array's elements at a point, in the fewest registers; see `unpack`."""
+        if not self._in_words(array, lanes):
+            return self.fetch(array, point, lanes)
+        kind = lanes_of(self._element(array).element, lanes)
+        pointer, align = self._pointer(array, point), self._align(array, kind)
+        size = lanes * kind.width // 8
+        self.machine.access(array, pointer, size, align)
+        return self.code.load(lanes_of("i32", size // 4), pointer, align)
+
+    def unpack(self, array: int, value: LLValue, lanes: int) -> LLValue:
+        """Elements that were fetched as words, as they are in registers."""
+        dtype = self.dtypes[array]
+        if not self._in_words(array, lanes):
+            return from_memory(value, dtype)
+        if dtype == dtypes.bfloat16:
+            return _interleave(value << 16, value & -0x10000).as_float("float")
+        kind = memory_type(dtype, lanes)
+        return from_memory(self.code.emit(kind, f"bitcast {value.type} {value} to {kind}"), dtype)
+
+    def _in_words(self, array: int, lanes: int) -> bool:
+        size = self.dtypes[array].itemsize
+        return self.lane.strides[array] == 1 and size < 4 and lanes * size % 4 == 0
+
     def write(self, array: int, point: Point, value: LLValue) -> None:
         """Store elements of an array, from registers, at a point."""
         value = to_memory(value, self.dtypes[array])
@@ -201,3 +225,14 @@ class GridArrays:
         kind, align = value.type, self._align(array, value.type)
         self.machine.access(array, pointer, kind.lanes * kind.width // 8, align)
         self.code.store(value, pointer, align)
+
+
+def _interleave(a: LLValue, b: LLValue) -> LLValue:
+    """The lanes of two values in turn."""
+    lanes = a.type.lanes
+    if lanes == 1:
+        a, b = splat(a, 2), splat(b, 2)
+    kind, made = a.type, lanes_of(a.type.element, 2 * lanes)
+    picks = ", ".join(f"i32 {i + k * kind.lanes}" for i in range(lanes) for k in (0, 1))
+    mask = f"<{made.lanes} x i32> <{picks}>"
+    return a.code.emit(made, f"shufflevector {kind} {a}, {kind} {b}, {mask}")

@@ -11,7 +11,7 @@ from ..ir.kernel import FoldStep, Kernel
 from .arrays import GridArrays, Point, dtypes_of, index_type
 from .flat import most_lanes, pick_lane, pick_lanes
 from .machine import WARP, Machine
-from .sweeps import SweepEmitter, Turn, Turns, retained
+from .sweeps import SweepEmitter, Turn, Turns, changes, retained
 from .teams import Rows, fold_columns, fold_neighbours
 
 # Threads of a block at most; of a block of several short lines; and of a row of columns.
@@ -21,6 +21,8 @@ REGISTERS, OWN = 40_960, 160
 # Turns that are emitted one after the other; those of a loop's body; terms from which on a thread
 # adds sums of runs.
 UNROLLED, BODY, MANY = 8, 4, 256
+# Bytes of an array that a thread should have under way.
+UNDER_WAY = 16
 # Lines from which on there are enough of them; threads and blocks that fill the processor.
 LINES, THREADS, BLOCKS = 512, 1 << 17, 128
 # Bytes of shared memory.
@@ -111,15 +113,26 @@ def fit_lines(kernel: Kernel, groups: int, count: int, lanes: int) -> tuple[int,
     most = min(power_of_two(groups), BLOCK)
     while team < most and not fits(team):
         team *= 2
+    if team == BLOCK > WARP and count >= LINES and not fits(team):
+        team //= 2  # one line is loaded while the threads of another wait for each other
     lines = 1 if team > WARP else max(min(SHORT, WARP * power_of_two(count)) // team, WARP // team)
     return team, lines, fits(team)
 
 
 def fits_registers(kernel: Kernel, turns: int, lanes: int, team: int) -> bool:
-    """Whether what several sweeps and folds of columns use fits the registers of a thread."""
+    """Whether what a thread holds fits its registers."""
+    return turns <= UNROLLED and words_held(kernel, turns * lanes) <= min(REGISTERS // team, OWN)
+
+
+def words_held(kernel: Kernel, count: int) -> int:
+    """The words of a thread's `count` elements that several sweeps use, or folds of columns.
+
+    A row of a piece is loaded while the one before is computed.
+    """
     columns = sum(bool(r.over_rows) for r in kernel.results)
-    needed = (retained(kernel) + columns) * turns * lanes
-    return turns <= UNROLLED and needed <= min(REGISTERS // team, OWN)
+    rows = [o for i, o in enumerate(kernel.operands) if kernel.piece and changes(kernel, i)]
+    ahead = sum(o.dtype.itemsize for o in rows if any(o.strides[a] for a in kernel.folded))
+    return (retained(kernel) + columns) * count + ahead * count // 4
 
 
 def spread_columns(columns: int, lanes: int) -> int:
@@ -152,17 +165,31 @@ class LineWalk:
     def each(self, point: Point, body: Callable[[Turns], None]) -> None:
         plan, arrays = self.plan, self.arrays
         if plan.unrolled:
-            if point not in self.kept:
-                self.kept.clear()
-                self.kept[point] = self._some(point, arrays.number(0), 0, plan.groups)
-            body(self.kept[point])
+            body(self.turns(point))
             return
-        step = plan.team * BODY
+        step = plan.team * self._body
         whole = plan.groups // step * step
         if whole:
             arrays.loop(whole, step, lambda i: body(self._some(point, i, 0, step)))
         if plan.groups > whole:
             body(self._some(point, arrays.number(whole), whole, plan.groups - whole))
+
+    @property
+    def _body(self) -> int:
+        """The turns of a loop's body: more of them where each loads little."""
+        if not self.plan.lane_folded:
+            return BODY
+        kernel = self.arrays.kernel
+        moving = [o for i, o in enumerate(kernel.operands) if kernel.settled[i] == 0]
+        least = min([o.dtype.itemsize for o in moving], default=UNDER_WAY)
+        return max(BODY, UNDER_WAY // (self.plan.lanes * least))
+
+    def turns(self, point: Point) -> list[Turn]:
+        """All turns of a site, where they are emitted one by one."""
+        if point not in self.kept:
+            self.kept.clear()
+            self.kept[point] = self._some(point, self.arrays.number(0), 0, self.plan.groups)
+        return self.kept[point]
 
     def _some(self, point: Point, start: LLValue, skipped: int, count: int) -> list[Turn]:
         """The turns from a group on, of `count` groups; `skipped` is `start` where it is known."""

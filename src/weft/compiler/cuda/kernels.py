@@ -41,11 +41,19 @@ def build_kernel(
     stops    whether it does nothing if the cell of its last parameter is not 0
     """
     form, plan = plan_grid(kernel, aligned)
-    module = LLModule(f'"nvvm.reqntid"="{plan.block}"', FEATURES)
+    module = LLModule(_attributes(plan), FEATURES)
     name = "weft_" + sha256(repr((kernel, aligned, stops)).encode()).hexdigest()[:20]
     machine = PtxMachine(module, name, len(kernel.operands) + len(kernel.results), stops)
     emit_grid(form, plan, machine, aligned)
     return GridKernel(name, ptx_of(module, sm), plan.grid, plan.block, 0)
+
+
+def _attributes(plan: GridPlan) -> str:
+    """What the assembler is to know: the threads of a block, and blocks that must fit together."""
+    threads = f'"nvvm.reqntid"="{plan.block}"'
+    if isinstance(plan, PiecePlan) and plan.together > 1:
+        return f'{threads} "nvvm.minctasm"="{plan.together}"'
+    return threads
 
 
 def plan_grid(kernel: Kernel, aligned: int) -> tuple[Kernel, GridPlan]:

@@ -26,8 +26,10 @@ GPU_LIMITS = Limits(
     usual_pieces=PIECES,
     most_pieces=2 * PIECES,
     long_columns=128,
-    # A block has a piece, and partial sums are at most an eighth of what is summed.
-    piece_rows=((1 << 16, 128), (1 << 15, 64), (1 << 13, 24), (1 << 12, 12), (0, 8)),
+    # A block has a piece, and partial sums are at most an eighth of what is summed. All blocks that
+    # fit run to their end together: two of a multiprocessor, or four where rows are short.
+    piece_rows=((1 << 12, 64), (0, 8)),
+    pieces_together=((1 << 11, 2 * PROCESSORS), (0, 4 * PROCESSORS)),
     joins_forward=True,
     joins_beside=True,
     arena_bytes=1 << 24,

@@ -8,7 +8,7 @@ piece with its parts of the folds in registers.
 from dataclasses import replace
 
 from ...core.record import record
-from ..emit.code import LLValue
+from ..emit.code import LLValue, Type
 from ..emit.convert import cast, register_type
 from ..emit.folds import accumulator_dtype, combine, identity
 from ..ir.axes import Axis, axes_of
@@ -23,14 +23,17 @@ from .folds import (
     power_of_two,
     shorter,
     spread_columns,
+    words_held,
 )
 from .machine import WARP, Machine
 from .steps import fold_rounds
-from .sweeps import SweepEmitter, Turn, both
+from .sweeps import SweepEmitter, Turn, both, changes
 from .teams import Partial, Rows, fold_columns, fold_neighbours
 
 # Threads of a block that has several lines, and its bytes of shared memory.
-BLOCK, SHARED = 256, 48 << 10
+BLOCK, SHARED = 128, 48 << 10
+# Registers of a multiprocessor, and those of a thread beside what it holds.
+REGISTERS, BESIDE = 65_536, 32
 
 
 def fold_rows_of_pieces(kernel: Kernel) -> Kernel:
@@ -55,14 +58,16 @@ def fold_rows_of_pieces(kernel: Kernel) -> Kernel:
 class PiecePlan:
     """How threads share pieces: the plan of the lines of a block, and what lies about it.
 
-    rows    the axis of rows of the arrays that are not folded over it
-    pieces  the axis of pieces of the others
+    rows      the axis of rows of the arrays that are not folded over it
+    pieces    the axis of pieces of the others
+    together  the blocks whose registers a multiprocessor has room for
     """
 
     lines: FoldPlan
     rows: Axis
     pieces: Axis
     piece: int
+    together: int
 
     @property
     def block(self) -> int:
@@ -86,7 +91,9 @@ def plan_pieces(kernel: Kernel, aligned: int) -> PiecePlan:
     team = max(team, 1 if unrolled else WARP)
     lines = _lines(kernel, team, groups, lanes) if unrolled else 1
     plan = FoldPlan((rows,), (), lane, True, lanes, groups, team, lines, down.size, unrolled)
-    return PiecePlan(plan, rows, pieces, kernel.piece)
+    held = words_held(kernel, plan.turns * lanes) if unrolled else 0
+    together = max(REGISTERS // (plan.block * (held + BESIDE)), 1) if unrolled else 1
+    return PiecePlan(plan, rows, pieces, kernel.piece, together)
 
 
 def _lines(kernel: Kernel, team: int, groups: int, lanes: int) -> int:
@@ -120,6 +127,7 @@ class _PieceEmitter:
         self.over = [r for r, x in enumerate(self.kernel.results) if x.over_rows]
         self.start = arrays.advance(arrays.start, self.plan.pieces, self.piece)
         self.cells: dict[tuple[int, int], LLValue] = {}
+        self.ahead: dict[tuple[int, int], tuple[LLValue, Type]] = {}
         self.row = arrays.number(0)
         if plan.unrolled:
             self._open()
@@ -153,6 +161,8 @@ class _PieceEmitter:
         stop = -(-plan.piece // lines) if count % plan.piece == 0 else trips
         emitter = self._emitter()
         rounds = fold_rounds(self.kernel)
+        if plan.lines.unrolled:
+            self._load_ahead(self._place(arrays.number(0), length)[0], first)
 
         def turn(i: LLValue) -> None:
             self._row(emitter, i, first, length)
@@ -172,16 +182,64 @@ class _PieceEmitter:
             self._store,
         )
 
+    def _place(self, i: LLValue, length: LLValue) -> tuple[LLValue, LLValue | None]:
+        """The row of this line in a turn, or the piece's last; and whether there is one."""
+        arrays, lines = self.arrays, self.plan.lines.lines
+        if lines == 1:
+            return i, None
+        at = arrays.plus(arrays.times(i, lines), arrays.wide(self.line))
+        inside = at < length
+        return inside.choose(at, arrays.plus(length, -1)), inside
+
+    def _site(self, first: LLValue, at: LLValue) -> Point:
+        arrays = self.arrays
+        return arrays.advance(self.start, self.plan.rows, arrays.plus(first, at))
+
     def _row(self, emitter: SweepEmitter, i: LLValue, first: LLValue, length: LLValue) -> None:
         """One row of each line of the block."""
-        arrays, lines = self.arrays, self.plan.lines.lines
-        at, inside = i, None
-        if lines > 1:
-            at = arrays.plus(arrays.times(i, lines), arrays.wide(self.line))
-            inside = at < length
-            at = inside.choose(at, arrays.plus(length, -1))
-        self.row = at
-        emitter.site(arrays.advance(self.start, self.plan.rows, arrays.plus(first, at)), inside)
+        self.row, inside = self._place(i, length)
+        site, fixed = self._site(first, self.row), dict[int, LLValue]()
+        if self.plan.lines.unrolled:
+            fixed = self._take(site)
+            following, more = self._place(self.arrays.plus(i, 1), length)
+            if more is None:
+                last = self.arrays.plus(length, -1)
+                following = (following < length).choose(following, last)
+            self._load_ahead(following, first)
+        emitter.site(site, inside, fixed)
+
+    def _load_ahead(self, row: LLValue, first: LLValue) -> None:
+        """Load what moves from row to row, while the row before it is computed."""
+        arrays, lanes = self.arrays, self.plan.lines.lanes
+        site = self._site(first, row)
+        turns = LineWalk(arrays, self.plan.lines, self.walk.member).turns(site)
+        for o in self._changing():
+            if self.kernel.settled[o] < 0:
+                self._keep((o, -1), arrays.fetch_words(o, site, 1))
+                continue
+            for number, turn in enumerate(turns):
+                self._keep((o, number), arrays.fetch_words(o, turn.point, lanes))
+
+    def _changing(self) -> list[int]:
+        """The operands of this row that are others in the next one."""
+        return [o for o in range(self.base) if o in self.kernel.live and changes(self.kernel, o)]
+
+    def _keep(self, key: tuple[int, int], value: LLValue) -> None:
+        code = self.arrays.code
+        if key not in self.ahead:
+            self.ahead[key] = code.local(value.type), value.type
+        code.store(value, self.ahead[key][0], 64)
+
+    def _take(self, site: Point) -> dict[int, LLValue]:
+        """Give the turns of a row what was loaded for them; and what the whole row has."""
+        arrays, fixed, turns = self.arrays, dict[int, LLValue](), self.walk.turns(site)
+        for (o, number), (cell, kind) in self.ahead.items():
+            words = arrays.code.load(kind, cell, 64)
+            if number < 0:
+                fixed[o] = arrays.unpack(o, words, 1)
+            else:
+                turns[number].words[o] = words
+        return fixed
 
     def _store(self, r: int, turn: Turn, value: LLValue) -> None:
         if r not in self.over:

@@ -1,6 +1,7 @@
 """The sweeps of a kernel over one line, or some lines side by side, by a team of threads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from ...core.record import field, record
@@ -17,13 +18,18 @@ from .teams import Partial
 
 @record(frozen=False, eq=False)
 class Turn:
-    """Some neighbouring elements of a thread: where, whether they exist, and known values."""
+    """Some neighbouring elements of a thread: where, whether they exist, and known values.
+
+    words  the operands that are loaded, as words
+    """
 
     point: Point
     inside: LLValue | None = None
     known: dict[int, LLValue] = field(default_factory=dict)
+    words: dict[int, LLValue] = field(default_factory=dict)
 
 
+_NOTHING: Mapping[int, LLValue] = MappingProxyType({})
 # Turns that are loaded together, one after the other.
 Turns = Sequence[Turn]
 
@@ -61,11 +67,17 @@ class SweepEmitter:
         self.fixed: dict[int, LLValue] = {}
         self.spread: dict[int, LLValue] = {}
         self.depths = [_depth(self.kernel, r) for r in self.kernel.results]
+        self.common = [i for i in range(self.base) if not changes(self.kernel, i)]
 
-    def site(self, point: Point, inside: LLValue | None) -> None:
-        """Everything at a site; nothing is stored unless it is inside."""
+    def site(
+        self, point: Point, inside: LLValue | None, fixed: Mapping[int, LLValue] = _NOTHING
+    ) -> None:
+        """Everything at a site; nothing is stored unless it is inside.
+
+        fixed  operands of the whole line that are loaded already
+        """
         kernel = self.kernel
-        self.fixed, self.spread = {}, {}
+        self.fixed, self.spread = dict(fixed), {}
         self._settle(-1, point)
         for k in range(kernel.sweeps):
             self._sweep(k, point, inside)
@@ -119,10 +131,10 @@ class SweepEmitter:
         """The turns of a sweep: loads first, then the steps, then the stores."""
         needed = sorted(moving(self.kernel, k))
         for turn in turns:
-            for i in needed:
-                if i < self.base and i not in turn.known:
-                    turn.known[i] = self.arrays.read(i, turn.point, self.lanes)
+            self._load(turn, [i for i in needed if i < self.base])
         for turn in turns:
+            for i in sorted(turn.words.keys() - turn.known.keys()):
+                turn.known[i] = self.arrays.unpack(i, turn.words[i], self.lanes)
             values = self.spread | turn.known
             for i in needed:
                 if i not in values:
@@ -134,6 +146,18 @@ class SweepEmitter:
             join(list(made))
         for turn in turns:
             self._store(turn, results, inside)
+
+    def _load(self, turn: Turn, operands: Sequence[int]) -> None:
+        """Load operands that are not loaded yet.
+
+        Those of all lines are loaded in each sweep: the cache has them, and registers are few.
+        """
+        for i in self.common:
+            turn.known.pop(i, None)
+            turn.words.pop(i, None)
+        for i in operands:
+            if i not in turn.words:
+                turn.words[i] = self.arrays.fetch_words(i, turn.point, self.lanes)
 
     def _add(self, a: Accumulator, turn: Turn, value: LLValue) -> None:
         value = cast(value, self.kernel.dtypes[a.fold.value], a.dtype)
@@ -160,6 +184,12 @@ def _depth(kernel: Kernel, result: Result) -> int:
     return depth + 1 if depth % 2 and moves else depth
 
 
+def changes(kernel: Kernel, operand: int) -> bool:
+    """Whether an operand is another one in other lines."""
+    strides = kernel.operands[operand].strides
+    return any(s and a not in kernel.folded for a, s in enumerate(strides))
+
+
 def both(a: LLValue | None, b: LLValue | None) -> LLValue | None:
     """Whether two conditions hold; None holds always."""
     return b if a is None else a if b is None else a & b
@@ -172,6 +202,7 @@ def retained(kernel: Kernel) -> int:
     for k in range(kernel.sweeps - 1):
         known |= moving(kernel, k)
         later = {i for after in range(k + 1, kernel.sweeps) for i in _sources(kernel, after, known)}
+        later = {i for i in later if i >= len(kernel.operands) or changes(kernel, i)}
         most = max(most, sum(max(kernel.dtypes[i].itemsize, 4) // 4 for i in later))
     return most
 

@@ -18,7 +18,7 @@ def by_rows(kernel: Kernel, limits: Limits) -> Stages | None:
         return None
     times = _rows_joined(kernel, limits)
     columns, rows = kernel.domain[0] * times, kernel.domain[1] // times
-    piece = limits.rows_of_piece(rows)
+    piece = limits.rows_of_piece(rows, columns)
     folds = [i for i in sorted(kernel.live) if is_fold(kernel, i)]
     whole = [k for k, r in enumerate(kernel.results) if kernel.settled[r.value] == 0]
     others = [k for k in range(len(kernel.results)) if k not in whole]

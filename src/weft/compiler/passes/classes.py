@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ...core import dtypes
 from ...graph.graph import Literal
 from .expand import column, expands, log_total, wide
 from .indices import in_range
@@ -15,7 +16,11 @@ def _guard_classes(b: Builder, classes: int, n: int) -> int:
 
 
 def _is_class(b: Builder, classes: int, n: int) -> int:
-    """The one-hot mask of classes among n."""
+    """The one-hot mask of classes among n; words are half of what is read for every row."""
+    if b.dtype(classes) == dtypes.int64 and n <= np.iinfo(np.int32).max:
+        # A class that does not exist must not become one that does.
+        near = b.emit("minimum", b.emit("maximum", classes, Literal(-1)), Literal(n))
+        classes = b.emit("cast", near, dtypes.int32)
     every = np.arange(n, dtype=b.dtype(classes))
     return b.emit("equal", column(b, classes), b.constant(every))
 
