@@ -22,7 +22,6 @@ from ..raw.arrays import RawArrays
 from ..raw.numpy_arrays import NUMPY
 from ..target import Executable, Target
 from ..timing import time_stages
-from .arguments import is_flat
 from .derivative import Derivative
 from .draws import ReservedDraws
 from .fresh import Original
@@ -41,6 +40,7 @@ from .inputs import (
     TensorArgument,
 )
 from .reachable.watch import ReadWatch
+from .quick import is_flat
 from .records import BoundTensors
 from .results import Build, OpenedTree
 from .severed import at_call
