@@ -364,7 +364,7 @@ def test_memory_that_somebody_holds_is_not_overwritten(holder):
 
 
 def test_a_planted_reuse_of_held_memory_is_found(monkeypatch):
-    monkeypatch.setattr(TorchArrays, "is_unshared", lambda self, raw: True)
+    monkeypatch.setattr(TorchArrays, "drop_shared", lambda self, raws: raws)
     with pytest.raises(AssertionError):
         test_memory_that_somebody_holds_is_not_overwritten("a tensor without a graph")
 

@@ -31,8 +31,8 @@ class Quick:
     """
 
     __slots__ = (
-        *("_objects", "_open", "array", "direct", "floats", "kinds", "names", "program"),
-        "settings",
+        *("_is_here", "_objects", "_open", "array", "direct", "floats", "kinds", "names"),
+        *("program", "settings"),
     )
     settings: Settings
     names: tuple[str, ...]
@@ -49,6 +49,8 @@ class Quick:
         self.names = tuple([name for name in taken.structure[0] if isinstance(name, str)])
         self._open = _opener(taken)
         self._objects = taken.call.objects
+        # Arrays of a library that has several devices must be on that of the variant.
+        self._is_here = None if program.arrays.device == "cpu" else program.arrays.is_here
         plain = all([kind.__class__ is tuple for kind in self.kinds])
         self.direct = program.direct() if plain else None
 
@@ -60,8 +62,7 @@ class Quick:
             return None
         if not is_flat(structure) and not all(map(_is_open, taken.call.containers)):
             return None
-        plain = program.arrays.device == "cpu"
-        return (cls if plain else PlacedQuick)(settings, taken, program)
+        return cls(settings, taken, program)
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """All arguments, by position and then by name; None if the names are others."""
@@ -97,14 +98,14 @@ class Quick:
             raws.append(raw)
         if len(raws) > 1 and len(set(args)) < len(raws):
             return None  # a function can observe that one tensor is passed twice
-        return raws
+        return raws if self._is_here is None or all(map(self._is_here, raws)) else None
 
     def call(self, args: Sequence[Any]) -> Call | None:
         """The call with these arguments, if it matches; else None."""
         args, containers = self._leaves(args)
         if len(args) != len(self.kinds):
             return None
-        tensors, numbers, array = [], [], self.array
+        tensors, raws, numbers, array = [], [], [], self.array
         for a, kind in zip(args, self.kinds):  # noqa: B905  (as many)
             if kind.__class__ is tuple:
                 if a.__class__ not in GROUND or a._node is not None:
@@ -113,6 +114,7 @@ class Quick:
                 if raw.__class__ is not array or raw.shape != kind[0] or raw.dtype is not kind[1]:
                     return None
                 tensors.append(a)
+                raws.append(raw)
             elif kind is None:
                 if a.__class__ is not float:
                     return None
@@ -121,21 +123,9 @@ class Quick:
                 return None
         if len(set(tensors)) < len(tensors):
             return None
+        if self._is_here is not None and not all(map(self._is_here, raws)):
+            return None
         return Call(tensors, numbers, (), self._objects, containers)
-
-
-class PlacedQuick(Quick):
-    """The fast path for arrays of a library that has several devices."""
-
-    __slots__ = ()
-
-    def raws(self, args: Sequence[Any]) -> list[Any] | None:
-        raws, is_here = super().raws(args), self.program.arrays.is_here
-        return raws if raws is not None and all(map(is_here, raws)) else None
-
-    def call(self, args: Sequence[Any]) -> Call | None:
-        call, is_here = super().call(args), self.program.arrays.is_here
-        return call if call is not None and all([is_here(t._data) for t in call.tensors]) else None
 
 
 # -- leaves ----------------------------------------------------------------------------------
