@@ -289,6 +289,7 @@ PROBLEMS = {
     "lora": Problem(
         "Flux-width LoRA step: 2 double + 4 single blocks, width 3072, 4096 + 512 tokens, rank 16",
         *(_flux, flux.loss, 2e-2),
+        ways=(EAGER, OURS, OURS_COMPILED, JAX, COMPILED),  # which ends the process
         update="adamw",
         clip=1.0,
         goal=0.65,

@@ -224,7 +224,8 @@ def upload(raw: np.ndarray, target: torch.device) -> torch.Tensor:
 
     PyTorch does not use that memory again before the copy is complete.
     """
-    if torch.cuda.is_current_stream_capturing():  # a replay would read that memory again
+    # A graph would read that memory again at each replay.
+    if target.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("it brings numbers of the host's to the GPU")
     host = pinned(raw.shape, raw_dtype(raw.dtype))
     if raw.dtype == dtypes.bfloat16:

@@ -1,6 +1,5 @@
 """PyTorch's kernels of the neural rows."""
 
-import math
 from functools import wraps
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from ..shared import attention as shared
 from ..shared import crossentropy as _crossentropy
 from . import namespace as torch_
+from .attention import kernels_for
 from .types import Array, Axes, Function, Operand, Shape
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -186,7 +186,7 @@ def attention(
     p: float,
     dtype: np.dtype,
 ) -> tuple[Array, Array]:
-    kernels = _native(q, k, v, mask, causal, p)
+    kernels = kernels_for(q, k, v, mask, causal, p)
     if kernels is None:
         return shared.attend(torch_, q, k, v, mask, seeds, causal, scale, p, dtype)
     joined = _join_heads(q, q), _join_heads(k, q), _join_heads(v, q)
@@ -210,14 +210,15 @@ def attention_gradient(
     scale: float,
     p: float,
 ) -> tuple[Array, ...]:
-    kernels = None if isinstance(h, torch.Tensor) else _native(q, k, v, mask, causal, p)
+    kernels = None if isinstance(h, torch.Tensor) else kernels_for(q, k, v, mask, causal, p)
     if kernels is None or not g.shape == out.shape or out.shape[:-3] != q.shape[:-3]:
         args = (g, h, out, lse, q, k, v, mask, seeds, causal, scale, p)
         return shared.attend_gradient(torch_, *args)
     wide = torch.float32 if q.dtype in _HALF else q.dtype
     lse = lse.reshape((-1, *lse.shape[-2:])).to(wide)
     joined = [_join_heads(x, q) for x in (g, q, k, v, out)]
-    found = kernels.backward(*joined, lse, causal, scale)  # type: ignore[call-arg, arg-type]
+    g, q4, k4, v4, o4 = joined
+    found = kernels.backward(g, q4, k4, v4, o4, lse, causal, scale)
     return tuple(_sum_groups(d, x).reshape(x.shape) for d, x in zip(found, (q, k, v), strict=True))
 
 
@@ -232,81 +233,6 @@ def _sum_groups(d: Array, x: Array) -> Array:
     """The cotangent of x, summed over the copies of it that a group's heads got."""
     groups = d.shape[1] // x.shape[-3]
     return d if groups == 1 else d.unflatten(1, (x.shape[-3], groups)).sum(2)
-
-
-class _OnCPU:
-    """torch's own tiles on the CPU."""
-
-    @staticmethod
-    def forward(q: Array, k: Array, v: Array, causal: bool, scale: float) -> tuple[Array, ...]:
-        return _flash_on_cpu(q, k, v, 0.0, causal, scale=scale)
-
-    @staticmethod
-    def backward(
-        g: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, causal: bool, scale: float
-    ) -> tuple[Array, ...]:
-        return _flash_on_cpu_backward(g, q, k, v, out, lse, 0.0, causal, scale=scale)
-
-
-class _OnCUDA:
-    """FlashAttention, for half precision."""
-
-    @staticmethod
-    def forward(q: Array, k: Array, v: Array, causal: bool, scale: float) -> tuple[Array, ...]:
-        return _flash(q, k, v, 0.0, causal, scale=scale)[:2]
-
-    @staticmethod
-    def backward(
-        g: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, causal: bool, scale: float
-    ) -> tuple[Array, ...]:
-        none = torch.empty((), dtype=torch.int64)
-        lengths = (None, None, q.shape[2], k.shape[2])
-        rest = (0.0, causal, none, none)
-        return _flash_backward(g, q, k, v, out, lse, *lengths, *rest, scale=scale)
-
-
-class _OnCUDAInSingle:
-    """The memory-efficient kernels, for float32; they pad the logarithms to 32 queries."""
-
-    @staticmethod
-    def forward(q: Array, k: Array, v: Array, causal: bool, scale: float) -> tuple[Array, ...]:
-        out, lse, _, _ = _efficient(q, k, v, None, True, 0.0, causal, scale=scale)
-        return out, lse[..., : q.shape[2]]
-
-    @staticmethod
-    def backward(
-        g: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, causal: bool, scale: float
-    ) -> tuple[Array, ...]:
-        lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32), value=math.inf)
-        none = torch.empty((), dtype=torch.int64)
-        rest = (none, none, 0.0, [True, True, True, False], causal)
-        return _efficient_backward(g, q, k, v, None, out, lse, *rest, scale=scale)[:3]
-
-
-_efficient = torch.ops.aten._scaled_dot_product_efficient_attention
-_efficient_backward = torch.ops.aten._scaled_dot_product_efficient_attention_backward
-_flash_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_flash_on_cpu_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-_flash = torch.ops.aten._scaled_dot_product_flash_attention
-_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
-
-
-def _native(
-    q: Array, k: Array, v: Array, mask: Operand, causal: bool, p: float
-) -> type[_OnCPU | _OnCUDA | _OnCUDAInSingle] | None:
-    """torch's kernels that give the logarithms of the denominators, for what they take."""
-    plain = not p and not isinstance(mask, torch.Tensor)
-    alike = q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.shape[-1] == v.shape[-1]
-    if not plain or not alike or not (q.numel() and k.numel()):
-        return None
-    if q.device.type == "cpu":
-        return _OnCPU
-    if q.device.type != "cuda" or (causal and q.shape[-2] != k.shape[-2]):
-        return None  # torch aligns the causal diagonal otherwise
-    width = q.shape[-1]
-    if q.dtype == torch.float32:
-        return _OnCUDAInSingle if width % 4 == 0 else None
-    return _OnCUDA if q.dtype in _HALF and width % 8 == 0 and width <= 256 else None
 
 
 def attention_mask_gradient(*args: Any) -> Array:

@@ -27,6 +27,7 @@ from ...graph.graph import Equation, Graph, Literal
 from ...graph.guard import WITHIN
 from ...graph.structured import Structured, structure_of
 from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step
+from ..ir.routine import RoutineArray
 from ..ir.scalar_program import Constant, Load, ScalarProgram
 from ..ir.schedule import (
     Buffer,
@@ -46,7 +47,8 @@ from .keys import digest, spell_value
 ROUTINES: set[str] = set()
 # Bytes of constants that an entry may hold.
 CONSTANTS = 1 << 16
-_CLASSES = (Kernel, Operand, Result, Step, FoldStep, Literal, Buffer, ScalarProgram, Load, Constant)
+_CLASSES = (Kernel, Operand, Result, Step, FoldStep, Literal, Buffer, RoutineArray)
+_SCALARS = (ScalarProgram, Load, Constant)
 _STEPS = (Recomputation, KernelStep, GemmStep, TiledStep, NativeStep, LibraryStep, GuardStep)
 
 
@@ -62,7 +64,7 @@ def _load_types(packages: frozenset[str]) -> dict[str, type]:
         if f"{name}.".startswith(tuple(f"{package}." for package in packages)):
             own = [k for k in vars(module).values() if isinstance(k, type) and is_dataclass(k)]
             found |= {k.__name__: k for k in own if k.__module__ == name}
-    return found | {k.__name__: k for k in (*_CLASSES, *_STEPS)}
+    return found | {k.__name__: k for k in (*_CLASSES, *_SCALARS, *_STEPS)}
 
 
 class Unwritable(TypeError):

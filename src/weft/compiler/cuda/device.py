@@ -21,8 +21,8 @@ from .kernels import GridKernel
 from .ptx import FEATURES
 from .runtime.measure import measure_steps
 
-# The address of PyTorch's current stream on a GPU, by its number.
-raw_stream: Callable[[int], int] = torch._C._cuda_getCurrentRawStream
+# The address of PyTorch's current stream on a GPU, by its number; a PyTorch without CUDA has none.
+raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", int)
 # The number of the current GPU, once PyTorch has begun to use them.
 _current_index: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", int)
 _ASSEMBLERS = 8  # threads, in each of which the driver assembles one kernel

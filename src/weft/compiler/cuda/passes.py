@@ -9,6 +9,7 @@ from ..passes.contract import contract
 from ..passes.copies import apart, copies
 from ..passes.dead import dead
 from ..passes.expand import EXPANSIONS, expand
+from ..passes.fission import fission
 from ..passes.fold import fold
 from ..passes.layout import layout
 from ..passes.loops import loops
@@ -16,11 +17,13 @@ from ..passes.products import products
 from ..passes.sink import sink
 from ..target import Passes, optimise
 from .computes import PRODUCT_DTYPES
+from .padding import pad_products
 from .routines.table import ROWS, readable
 
 PASSES: Passes = (
     ("dead", dead),
     ("loops", loops),
+    ("fission", fission),
     ("fold", fold),
     ("expand", lambda graph: expand(graph, EXPANSIONS)),
     ("contract", partial(contract, dtypes=PRODUCT_DTYPES)),
@@ -32,6 +35,7 @@ PASSES: Passes = (
     ("dead again", dead),
     ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))),
     ("sink", sink),
+    ("padding", pad_products),
     ("copies", lambda graph: copies(graph, ROWS, readable, PRODUCT_DTYPES)),
     ("common again", common),
     ("products", partial(products, dtypes=PRODUCT_DTYPES)),

@@ -49,9 +49,10 @@ def _number(words: Sequence[LLValue], kind: Type) -> LLValue:
 
 def fold_neighbours(arrays: GridArrays, partials: Sequence[Partial], team: int) -> list[LLValue]:
     """Fold across teams of neighbouring threads; a team of several warps is the whole block."""
-    partials = _exchange(arrays, partials, min(team, WARP))
+    machine = arrays.machine
+    partials = fold_warp(machine, partials, min(team, WARP))
     if team > WARP:
-        partials = _exchange(arrays, _gather(arrays, partials, team // WARP), team // WARP)
+        partials = fold_warp(machine, _gather(arrays, partials, team // WARP), team // WARP)
     return [p.value for p in partials]
 
 
@@ -61,13 +62,13 @@ def exchange_number(machine: Machine, value: LLValue, distance: int) -> LLValue:
     return _number(words, value.type)
 
 
-def _exchange(arrays: GridArrays, partials: Sequence[Partial], width: int) -> list[Partial]:
+def fold_warp(machine: Machine, partials: Sequence[Partial], width: int) -> list[Partial]:
     """Fold across `width` neighbours of a warp, by halves."""
     made = list(partials)
     distance = width // 2
     while distance:
         for k, p in enumerate(made):
-            other = exchange_number(arrays.machine, p.value, distance)
+            other = exchange_number(machine, p.value, distance)
             made[k] = Partial(p.kind, p.combined(other), p.dtype)
         distance //= 2
     return made

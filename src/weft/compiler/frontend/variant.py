@@ -39,8 +39,8 @@ from .inputs import (
     StateArray,
     TensorArgument,
 )
-from .reachable.watch import ReadWatch
 from .quick import is_flat
+from .reachable.watch import ReadWatch
 from .records import BoundTensors
 from .results import Build, OpenedTree
 from .severed import at_call

@@ -3,6 +3,7 @@
 from ...cache import schedules
 from ...emit import variates
 from . import (
+    control,  # noqa: F401
     draws,  # noqa: F401
     gather,  # noqa: F401
     running,  # noqa: F401
