@@ -60,7 +60,7 @@ class Quick:
         _, structure, static, _, shared = taken.structure
         if static or shared or not all(map(_is_quick, taken.kinds, taken.leaves)):
             return None
-        if not is_flat(structure) and not all(map(_is_open, taken.call.containers)):
+        if not is_flat(structure) and not _is_plain(structure):
             return None
         return cls(settings, taken, program)
 
@@ -121,9 +121,8 @@ class Quick:
                 numbers.append(a)
             elif a is not kind[0]:
                 return None
-        if len(set(tensors)) < len(tensors):
-            return None
-        if self._is_here is not None and not all(map(self._is_here, raws)):
+        away = self._is_here is not None and not all(map(self._is_here, raws))
+        if away or len(set(tensors)) < len(tensors):
             return None
         return Call(tensors, numbers, (), self._objects, containers)
 
@@ -152,6 +151,8 @@ def _is_itself(x: object) -> bool:
     return x.__class__ in CONSTANTS or compares is None or compares is object.__hash__
 
 
+_NONE = type(None)
+
 # -- containers ------------------------------------------------------------------------------
 
 
@@ -160,37 +161,38 @@ def is_flat(structure: optree.PyTreeSpec) -> bool:
     return structure.num_nodes == structure.num_leaves + 1
 
 
-def _is_open(x: object) -> bool:
-    """Whether the fast path opens containers of a kind; a dict's keys must be text."""
-    return x.__class__ in (tuple, list) or (
-        x.__class__ is dict and all([key.__class__ is str for key in x])
-    )
+def _is_plain(structure: optree.PyTreeSpec) -> bool:
+    """Whether there are only containers that the fast path opens; a dict's keys must be text."""
+    if structure.type is dict and not all([key.__class__ is str for key in structure.entries()]):
+        return False
+    known = structure.is_leaf() or structure.type in (tuple, list, dict, _NONE)
+    return known and all(map(_is_plain, structure.children()))
 
 
 def _opener(taken: CallArguments) -> Open | None:
     """Opens arguments like these; None if there are no containers among them."""
-    structure = taken.structure[1]
+    _, structure, _, orders, _ = taken.structure
     if is_flat(structure):
         return None
-    return _open_node(structure, iter([_Arguments, *taken.call.containers]))
+    left = iter([order.value for order in orders])
+    return _open_sequence(tuple, [_open_node(part, left) for part in structure.children()])
 
 
-def _open_node(structure: optree.PyTreeSpec, containers: Iterator[Any]) -> Open | None:
-    """Opens what has this structure; None for a leaf."""
+def _open_node(structure: optree.PyTreeSpec, orders: Iterator[tuple[str, ...]]) -> Open | None:
+    """Opens what has this structure; None for a leaf.
+
+    orders  the keys of the dicts, in the order in which optree meets these
+    """
     if structure.is_leaf():
         return None
-    if structure.type is None:
+    if structure.type is _NONE:
         return lambda x, leaves, held: x is None
-    like = next(containers)
-    parts = [_open_node(part, containers) for part in structure.children()]
-    if like is _Arguments:
-        return _open_sequence(tuple, parts)
-    if like.__class__ is dict:
-        return _open_dict([*like], [*zip(structure.entries(), parts, strict=True)])
-    return _open_sequence(like.__class__, parts)
-
-
-_Arguments = object()  # stands for the arguments themselves
+    order = next(orders) if structure.type is dict else ()
+    parts = [_open_node(part, orders) for part in structure.children()]
+    if structure.type is dict:
+        return _open_dict(order, [*zip(structure.entries(), parts, strict=True)])
+    assert structure.type is not None
+    return _open_sequence(structure.type, parts)
 
 
 def _open_sequence(kind: type, parts: list[Open | None]) -> Open:
@@ -210,7 +212,7 @@ def _open_sequence(kind: type, parts: list[Open | None]) -> Open:
     return opens
 
 
-def _open_dict(keys: list[str], parts: list[tuple[str, Open | None]]) -> Open:
+def _open_dict(keys: Sequence[str], parts: list[tuple[str, Open | None]]) -> Open:
     """keys  in the order of the dict, which a function can observe; `parts` is in optree's."""
     count = len(keys)
 
