@@ -29,7 +29,6 @@ from .explain.stages import after_stage
 from .frontend.arguments import (
     CallArguments,
     CallKey,
-    Quick,
     difference,
     find_resized,
     flatten_arguments,
@@ -38,6 +37,7 @@ from .frontend.arguments import (
 )
 from .frontend.effects import StateBefore
 from .frontend.inputs import Call
+from .frontend.quick import Quick
 from .frontend.trace import trace
 from .frontend.variant import Variant
 from .memory import CallBytes
@@ -116,15 +116,16 @@ class Compiled(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         settings = current.get()
         quick = self._quick
-        if quick is not None and not kwargs and settings is quick.settings:
-            if default_float() is not quick.floats:
+        if quick is not None and settings is quick.settings:
+            given = quick.arguments(args, kwargs) if kwargs or quick.names else args
+            if given is None or default_float() is not quick.floats:
                 pass  # variants are specialised on the default dtype
             elif quick.direct is not None:
-                raws = quick.raws(args)
+                raws = quick.raws(given)
                 made = None if raws is None else quick.direct(raws)
                 if made is not None:
                     return made
-            elif (call := quick.call(args)) is not None:
+            elif (call := quick.call(given)) is not None:
                 program = quick.program
                 with self._lock:
                     program.prepare(call)
@@ -137,8 +138,7 @@ class Compiled(Generic[P, R]):
             return self.__wrapped__(*args, **kwargs)
         with self._lock:
             program = self._find_variant(taken, settings)
-            quick = not kwargs and not program.once
-            self._quick = Quick.of(settings, taken, program) if quick else None
+            self._quick = None if program.once else Quick.of(settings, taken, program)
             return program(taken.call)
 
     def alike(self, g: Callable[..., Any]) -> "Compiled[..., Any]":

@@ -5,7 +5,7 @@ it at the addresses that the arrays had then, wherever those of the call are.
 """
 
 from contextlib import nullcontext
-from ctypes import memmove
+from ctypes import c_char, memmove
 
 import numpy as np
 import torch
@@ -110,7 +110,9 @@ class EmulatedGpu:
 
     def capture(self, work):
         frame, self.captured = work.__self__._frame, self.captured + 1
-        whole, words = frame._whole.copy(), frame.words.copy()
+        bound = work.__self__.signature.argument
+        whole = {k: _unowned(x) if k in bound else x for k, x in frame._whole.items()}
+        words = frame.words.copy()
 
         def replay():
             frame._whole, now = whole.copy(), frame._whole
@@ -129,6 +131,14 @@ def _pointer(address: int):
     from ctypes import POINTER, c_int64, cast
 
     return cast(address, POINTER(c_int64))
+
+
+def _unowned(x: torch.Tensor) -> torch.Tensor:
+    """The memory of a tensor, which a graph knows by its address and does not hold."""
+    if not x.nbytes:
+        return torch.empty(x.shape, dtype=x.dtype)
+    memory = (c_char * x.nbytes).from_address(x.data_ptr())
+    return torch.frombuffer(memory, dtype=x.dtype).reshape(x.shape)
 
 
 def emulated_target() -> Cuda:

@@ -6,6 +6,7 @@ import torch
 
 import weft as wf
 from weft import errors
+from weft.compiler.cuda.runtime import executable
 from weft.compiler.cuda.runtime.executable import CudaExecutable
 from weft.compiler.pipeline import using
 from weft.compiler.raw.arrays import arrays_on
@@ -127,3 +128,59 @@ def test_an_argument_that_is_the_written_tensor_is_refused_or_right(gpu):
     f = wf.compile(lambda x: w.copy_(x + 1))
     with pytest.raises(errors.StagingError, match="share"):
         f(w[:8] if w[:8] is not w else w.reshape((8,)))
+
+
+def test_gradients_statistics_and_state_stay_where_they_are(gpu, monkeypatch):
+    """Only the loss is new at each call: all else keeps its memory, in whatever shape it is."""
+    monkeypatch.setattr(executable, "_FEW", 0)
+    functions = wf.nn.functional
+    w, scale, shift = (
+        wf.Parameter(wf.asarray(torch.full(s, 0.5, dtype=torch.float64)))
+        for s in ((4, 3), (4,), (4,))
+    )
+    averages = [wf.asarray(torch.ones(4, dtype=torch.float64)) for _ in range(2)]
+    optimizer = wf.optim.SGD([w, scale, shift], lr=0.1, momentum=0.9)
+
+    def step(x):
+        optimizer.zero_grad()
+        y = functions.batch_norm((x @ w.T)[:, :, None], *averages, scale, shift, training=True)
+        loss = (y * y * y).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    compiled, places, held = wf.compile(step), [], []
+    x = wf.asarray(torch.randn(8, 3, dtype=torch.float64))
+    for _ in range(6):
+        held.append(compiled(x))
+        places.append([p.grad._data.data_ptr() for p in (w, scale, shift)])
+    assert places[-1] == places[-2] == places[-3]
+    assert len(compiled._last().executable._graph.own) == 1
+    assert len({loss._data.data_ptr() for loss in held}) == len(held)
+
+
+def test_inputs_in_the_memory_of_a_written_one(gpu):
+    """What is read is what was there before; only arrays that are new to it are looked at."""
+    w, x = (wf.asarray(torch.ones(8, dtype=torch.float64)) for _ in range(2))
+
+    def f(x):
+        y = x * 3
+        w.copy_(w + wf.flip(x, axis=0))
+        return y
+
+    compiled = wf.compile(f)
+    compiled(x)
+    run = compiled._last().executable
+    (written,) = run.signature.written
+    rng, line, copied = np.random.default_rng(0), torch.zeros(64, dtype=torch.float64), 0
+    parts = [line[2 * n : 2 * n + 8] for n in range(28)]  # kept, so that some come again
+    for _ in range(200):
+        line.copy_(torch.tensor(rng.normal(size=64)))
+        a, b = (parts[n] for n in rng.integers(0, 28, 2))
+        before = a.numpy().copy(), b.numpy().copy()
+        values = [b, a] if written == 0 else [a, b]
+        outputs = run.run(values)
+        np.testing.assert_array_equal(b.numpy(), before[1] + before[0][::-1])
+        np.testing.assert_array_equal(outputs[0].numpy(), 3 * before[0])
+        copied += np.shares_memory(a.numpy(), b.numpy())
+    assert sum([c.count for c in run.copies.values()]) == copied > 20

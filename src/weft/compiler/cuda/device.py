@@ -23,6 +23,8 @@ from .runtime.measure import measure_steps
 
 # The address of PyTorch's current stream on a GPU, by its number; a PyTorch without CUDA has none.
 raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", int)
+# The number of the current GPU, once PyTorch has begun to use them.
+_current_index: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", int)
 _ASSEMBLERS = 8  # threads, in each of which the driver assembles one kernel
 
 
@@ -41,7 +43,7 @@ class NvidiaGpu:
         self._loaded: dict[str, driver.Function] = {}  # by the digest of the text
 
     def current(self) -> AbstractContextManager[Any]:
-        return _SAME if torch.cuda.current_device() == self.index else torch.cuda.device(self.where)
+        return _SAME if _current_index() == self.index else torch.cuda.device(self.where)
 
     @cached_property
     def _context(self) -> Any:

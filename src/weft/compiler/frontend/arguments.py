@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import optree
@@ -16,12 +16,9 @@ from ...core.exact import Exact
 from ...core.node import Leaf, Severed
 from ...core.record import record
 from ...core.settings import Settings
-from ...core.value import GROUND, TENSORS
+from ...core.value import TENSORS
 from .containers import CONTAINERS, ContainerCopies, Path, is_whole, sharing
 from .inputs import Call
-
-if TYPE_CHECKING:
-    from .variant import Variant
 
 Kind = tuple[Any, ...]  # (TENSOR, …), (SAME, position), (NUMBER,) or (STATIC, type, value)
 # The key of a call: the structure of its arguments and the kinds of their leaves. Variants are kept
@@ -53,99 +50,6 @@ class CallArguments:
         return (self.structure, self.kinds)
 
 
-class Quick:
-    """The fast path: recognises calls like the last one, all tensors and numbers by position.
-
-    settings  those of the call; they are compared by identity
-    floats    the default dtype at that call
-    array     the class of arrays that it accepts
-    direct    runs the variant on the arguments' arrays, where it reads nothing else; else None
-    """
-
-    __slots__ = ("array", "direct", "floats", "kinds", "program", "settings")
-    settings: Settings
-    kinds: tuple[Any, ...]  # (shape, dtype) for a tensor, None for a number
-    program: "Variant"
-    floats: np.dtype
-    array: type[Any]
-    direct: Callable[[list[Any]], Any] | None
-
-    def __init__(self, settings: Settings, kinds: tuple[Any, ...], program: "Variant"):
-        self.settings, self.kinds, self.program = settings, kinds, program
-        self.floats, self.array = dtypes.default_float(), program.arrays.kind
-        self.direct = None if None in kinds else program.direct()
-
-    @classmethod
-    def of(cls, settings: Settings, taken: CallArguments, program: "Variant") -> "Quick | None":
-        """The fast path for calls like this one; None where the whole key must be compared."""
-        names, structure, static, orders, _ = taken.structure
-        flat = is_flat(structure)
-        plain = all([k[0] == NUMBER or (k[0] == TENSOR and not k[-1]) for k in taken.kinds])
-        if not flat or not plain or static or orders or names != tuple(range(len(names))):
-            return None
-        own = program.arrays.raw_dtype
-        kinds = [None if k[0] == NUMBER else (k[1], own(k[2])) for k in taken.kinds]
-        plain = program.arrays.device == "cpu"
-        return (cls if plain else PlacedQuick)(settings, tuple(kinds), program)
-
-    def raws(self, args: tuple[Any, ...]) -> list[Any] | None:
-        """The arrays of these arguments, if the call matches; else None."""
-        kinds, array = self.kinds, self.array
-        if len(args) != len(kinds):
-            return None
-        raws = []
-        for a, (shape, dtype) in zip(args, kinds):  # noqa: B905  (as many)
-            if a.__class__ not in GROUND or a._node is not None:
-                return None
-            raw = a._data
-            if raw.__class__ is not array or raw.dtype is not dtype or raw.shape != shape:
-                return None
-            raws.append(raw)
-        if len(raws) > 1 and len(set(args)) < len(raws):
-            return None  # a function can observe that one tensor is passed twice
-        return raws
-
-    def call(self, args: tuple[Any, ...]) -> Call | None:
-        """The call with these arguments, if it matches; else None."""
-        if len(args) != len(self.kinds):
-            return None
-        tensors, numbers, array = [], [], self.array
-        for a, kind in zip(args, self.kinds):  # noqa: B905  (as many)
-            if kind is None:
-                if a.__class__ is not float:
-                    return None
-                numbers.append(a)
-            else:
-                if a.__class__ not in GROUND or a._node is not None:
-                    return None
-                raw = a._data
-                if raw.__class__ is not array or raw.shape != kind[0] or raw.dtype is not kind[1]:
-                    return None
-                tensors.append(a)
-        if len(set(tensors)) < len(tensors):
-            return None
-        return Call(tensors, numbers)
-
-
-class PlacedQuick(Quick):
-    """The fast path for arrays of a library that has several devices."""
-
-    __slots__ = ()
-
-    def raws(self, args: tuple[Any, ...]) -> list[Any] | None:
-        raws, is_here = super().raws(args), self.program.arrays.is_here
-        return raws if raws is not None and all(map(is_here, raws)) else None
-
-    def call(self, args: tuple[Any, ...]) -> Call | None:
-        call, is_here = super().call(args), self.program.arrays.is_here
-        return call if call is not None and all([is_here(t._data) for t in call.tensors]) else None
-
-
-def is_flat(structure: optree.PyTreeSpec) -> bool:
-    """Whether a tree is one container with nothing but leaves in it, not even None."""
-    return structure.num_nodes == structure.num_leaves + 1
-
-
 def _ends(containers: list[Any], x: object) -> bool:
     """Whether x is a leaf of the tree; collects the containers on the way."""
     if isinstance(x, CONTAINERS):
@@ -173,9 +77,9 @@ def flatten_arguments(
     for leaf in leaves:
         kinds.append(_kind(leaf, call, statics, grad, seen))
     tensors = [x for x, kind in zip(leaves, kinds, strict=True) if kind[0] == TENSOR]
-    call.objects, call.containers = statics, containers
     call.arrays = [k for k, x in enumerate(tensors) if x is not call.tensors[k]]
     given = tuple((name, _hashable(name, value, statics)) for name, value in fixed.items())
+    call.objects, call.containers = tuple(statics), containers
 
     def rebuild(copies: ContainerCopies) -> tuple[tuple[Any, ...], dict[str, Any]]:
         values = {name: copies.copy(x, (name,)) for name, x in moving.items()} | fixed

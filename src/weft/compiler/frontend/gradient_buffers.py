@@ -62,12 +62,10 @@ class GradientBuffers:
                 whose[last[0]] = r
                 self._written.append((*last, r.owner))
         self._arrays = executable.fresh
-        self._empty: Any = np.empty
+        self._drop_shared = None if arrays is NUMPY else arrays.drop_shared
         self._new = [n for n in range(len(self._arrays)) if n not in whose]
         records = _records([whose.get(n) for n in range(len(self._arrays))])
         self._old, self._are = make_buffer_finder(records), make_kept_check(records)
-        if arrays is not NUMPY:
-            self._old, self._empty = _unshared(self._old, arrays), None
         self._all = len(whose) == len(replaced)
 
     def room(self) -> list[Any]:
@@ -79,12 +77,12 @@ class GradientBuffers:
         or shares its memory with one, has another reference and is not taken.
         """
         found = self._old()
-        complete, arrays, empty = found.pop(), self._arrays, self._empty
-        if empty is None:
-            return found
+        complete, arrays = found.pop(), self._arrays
+        if self._drop_shared is not None:
+            return self._drop_shared(found)
         for n in self._new if complete else range(len(arrays)):
             if found[n] is None:
-                found[n] = empty(*arrays[n])
+                found[n] = np.empty(*arrays[n])
         return found
 
     def forget(self, room: Sequence[np.ndarray], task: int) -> None:
@@ -105,18 +103,6 @@ class GradientBuffers:
             owner._grad = gradient
         for r in self._others:
             r.find(call).held = wrap(raws[r.position], r.node)
-
-
-def _unshared(find: Callable[[], list[Any]], arrays: RawArrays) -> Callable[[], list[Any]]:
-    """The finder without arrays whose memory others hold, who are no objects of Python's."""
-
-    def checked() -> list[Any]:
-        *found, complete = find()
-        kept = [x if x is not None and arrays.is_unshared(x) else None for x in found]
-        lost = any([x is not k for x, k in zip(found, kept, strict=True)])
-        return [*kept, complete and not lost]
-
-    return checked
 
 
 def _records(whose: Sequence[ReplacedGradient | None]) -> WordArray:

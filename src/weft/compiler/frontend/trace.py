@@ -85,7 +85,7 @@ def _trace(name: str, f: Callable[..., Any], taken: CallArguments, exact: bool) 
     if ran.asks_types and taken.call.numbers and not exact:
         return _trace(name, f, taken, exact=True)
     report_copies(name, f, copies, ran.user)
-    program.watch = ReadWatch(ran, program.captured_tensors(), f, taken.statics)
+    program.watch = ReadWatch(ran, program.captured_tensors(), f, taken.call.objects)
     return program
 
 

@@ -22,7 +22,6 @@ from ..raw.arrays import RawArrays
 from ..raw.numpy_arrays import NUMPY
 from ..target import Executable, Target
 from ..timing import time_stages
-from .arguments import is_flat
 from .derivative import Derivative
 from .draws import ReservedDraws
 from .fresh import Original
@@ -40,6 +39,7 @@ from .inputs import (
     StateArray,
     TensorArgument,
 )
+from .quick import is_flat
 from .reachable.watch import ReadWatch
 from .records import BoundTensors
 from .results import Build, OpenedTree
@@ -251,13 +251,12 @@ class Variant:
                 return f"whether argument {position} is a tensor that the function finds by itself"
         if not self._changes:
             return None
-        for k, t in enumerate(call.tensors):
-            if id(t) in self._found:
-                return f"whether argument {k} is a tensor that the function finds by itself"
+        if not self._found.isdisjoint(map(id, call.tensors)):
+            k = next(k for k, t in enumerate(call.tensors) if id(t) in self._found)
+            return f"whether argument {k} is a tensor that the function finds by itself"
         if call.arrays:
             self._refuse_arrays(call)
-        given = [t._data for t in call.tensors]
-        if self._overwritten or self.arrays.meets(given, self._owners):
+        if self._overwritten or self.arrays.meets([t._data for t in call.tensors], self._owners):
             self._refuse_overlaps(call)
         return None
 

@@ -8,6 +8,7 @@ from ..memory import MemoryPlan, plan
 from ..target import Lowering
 from .assemble import Assembly
 from .joined_folds import join_column_folds
+from .output_shapes import shape_outputs
 from .remat import remat
 
 
@@ -39,11 +40,13 @@ def schedule_and_plan(
 
 
 def _tune(schedule: Schedule, placed: MemoryPlan, target: Lowering) -> tuple[Schedule, MemoryPlan]:
-    """Let the target tune a schedule, unless that takes more memory."""
+    """Let the target tune a schedule, unless that takes more memory; shape its outputs."""
     made = target.tune(schedule)
     planned = plan(made, target.alignment, target.adopts)
     most = placed.peak * (1 + target.limits.remat_share)
-    return (made, planned) if planned.peak <= most else (schedule, placed)
+    if planned.peak <= most:
+        schedule, placed = made, planned
+    return shape_outputs(schedule), placed
 
 
 def _plan(made: Assembly) -> tuple[Schedule, MemoryPlan]:

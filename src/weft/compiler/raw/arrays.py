@@ -1,6 +1,6 @@
 """`RawArrays`: the raw arrays of one device as the frontend and executables use them."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,8 +44,8 @@ class RawArrays(Protocol):
         """Whether writers must copy first."""
         ...
 
-    def is_unshared(self, raw: Raw, /) -> bool:
-        """Whether no other array or library holds the memory; Python's references do not count."""
+    def drop_shared(self, raws: Iterable[Raw | None], /) -> list[Raw | None]:
+        """None for arrays whose memory others hold; Python's references to them do not count."""
         ...
 
     def address(self, raw: Raw, /) -> int:
@@ -74,7 +74,7 @@ class RawArrays(Protocol):
         """An array or a number as an array of this kind."""
         ...
 
-    def note_write(self, raws: Iterable[Raw], /) -> None:
+    def note_write(self, raws: Sequence[Raw], /) -> None:
         """Tell the library that native code writes into these arrays."""
         ...
 

@@ -1,6 +1,6 @@
 """NumPy's arrays, for the compiler."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,14 +35,14 @@ class NumPyArrays:
                 return True
         return False
 
-    def is_unshared(self, raw: np.ndarray) -> bool:
-        """Python's references to the array are all that there can be."""
-        return True
+    def drop_shared(self, raws: Iterable[np.ndarray | None]) -> list[np.ndarray | None]:
+        """Python's references to the arrays are all that there can be."""
+        return [*raws]
 
     def address(self, raw: np.ndarray) -> int:
         return raw.ctypes.data
 
-    def note_write(self, raws: Iterable[Raw]) -> None:
+    def note_write(self, raws: Sequence[Raw]) -> None:
         """NumPy counts no writes."""
 
     def is_here(self, raw: Any) -> bool:

@@ -1,6 +1,6 @@
 """PyTorch's tensors, for the compiler."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from sys import getrefcount
 from typing import Any, cast
@@ -36,13 +36,14 @@ class TorchArrays:
         return TorchArrays(device)
 
     def meets(self, raws: Iterable[torch.Tensor], owners: Collection[int]) -> bool:
-        return any([torch_.owner(raw) in owners for raw in raws])
+        return any(map(owners.__contains__, map(torch_.owner, raws)))
 
     def shares_memory(self, a: torch.Tensor, b: torch.Tensor) -> bool:
         return np.shares_memory(_places(a), _places(b))
 
-    def is_unshared(self, raw: torch.Tensor) -> bool:
-        return raw._base is None and _references(raw) == _fewest_references()
+    def drop_shared(self, raws: Iterable[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        fewest = _fewest_references()
+        return [x if x is not None and _references(x) == fewest else None for x in raws]
 
     def empty(self, shape: Shape, dtype: np.dtype) -> torch.Tensor:
         return torch.empty(shape, dtype=torch_.raw_dtype(dtype), device=self.where)
@@ -57,9 +58,12 @@ class TorchArrays:
         is_tensor = isinstance(value, torch.Tensor)
         return value if is_tensor else torch_.from_any(value, self.device)
 
-    def note_write(self, raws: Iterable[torch.Tensor]) -> None:
-        counted = [raw for raw in raws if not raw.is_inference()]
-        torch.autograd.graph.increment_version(counted)
+    def note_write(self, raws: Sequence[torch.Tensor]) -> None:
+        try:
+            torch.autograd.graph.increment_version(raws)
+        except RuntimeError:  # an inference tensor has no versions: a count too many does no harm
+            counted = [raw for raw in raws if not raw.is_inference()]
+            torch.autograd.graph.increment_version(counted)
 
     def is_here(self, raw: torch.Tensor) -> bool:
         return raw.device == self.where
@@ -90,15 +94,19 @@ class TorchArrays:
         return torch.from_numpy(array)
 
 
+_storage: Callable[[torch.Tensor], Any] = torch.Tensor.untyped_storage
+_storage_users: Callable[[int], int] = torch._C._storage_Use_Count
+_tensor_users: Callable[[torch.Tensor], int] = cast(Any, torch.Tensor)._use_count
+
+
 def _references(raw: torch.Tensor) -> tuple[int, int, int]:
     """How many hold the storage of a tensor, Python's object of that storage, and the tensor.
 
-    Each tensor on a storage counts, and so do Python's object of it and who holds that. References
-    to Python's object of the tensor do not.
+    Each tensor on a storage counts (also what a view is of), and so do Python's object of it and
+    who holds that. References to Python's object of the tensor do not.
     """
-    storage, tensor = raw.untyped_storage(), cast(Any, raw)
-    users = torch._C._storage_Use_Count(storage._cdata)
-    return users, getrefcount(storage), tensor._use_count()
+    storage = _storage(raw)
+    return _storage_users(storage._cdata), getrefcount(storage), _tensor_users(raw)
 
 
 @lru_cache(maxsize=1)

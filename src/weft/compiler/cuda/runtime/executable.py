@@ -1,7 +1,9 @@
 """Run a schedule on a GPU: launches and library calls in order, or captured as one graph."""
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import is_
 from typing import Any
 from weakref import ref
 
@@ -24,6 +26,7 @@ from ...ir.schedule import (
 )
 from ...ir.verify import MalformedSchedule, verify
 from ...memory import MemoryPlan, lifetimes, verify_plan
+from ...native.builtin import make_picker
 from ...native.shielded import shielded
 from ...target import Ending, Measure
 from ..computes import PRODUCT_DTYPES
@@ -63,13 +66,15 @@ class CudaExecutable(Calling):
         self._frame.fix()
         self._last = _last_uses(schedule, placed)
         bound = [self.is_bound(i) for i in schedule.outputs]
-        # The positions of the outputs, if each is one of the bound arrays.
-        self._plain: list[int] | None = None
+        # From the bound arrays to the outputs, if each of these is one of them.
+        self._pick: Callable[[list[Any]], list[Any]] | None = None
         if all(bound):
-            self._plain = [self.signature.argument[i] for i in schedule.outputs]
+            self._pick = make_picker([self.signature.argument[i] for i in schedule.outputs])
+        self._pick_written = make_picker(self.signature.written)
         self._launches = sum([not isinstance(s, GuardStep) for s in schedule.steps])
         self._captures = capture and self._launches > _FEW
         self._graph: _Captured | None = None
+        self._serves = False  # whether the graph does at the addresses that were checked last
         self._failed = -1  # the step that was done when a call failed
         self._seen: list[int] | None = None  # the addresses of the call before
         self._moving: set[int] = set()  # positions whose addresses have changed
@@ -82,6 +87,9 @@ class CudaExecutable(Calling):
         # What was checked last: the arrays are the caller's, and freed as he likes.
         self._checked: list[Callable[[], Any]] = [_nothing] * len(self.signature.buffers)
         self._addresses: list[int] = [0] * len(self.signature.buffers)
+        self._nbytes = [schedule.buffers[i].nbytes for i in self.signature.buffers]
+        # Where inputs are written: (address, end, position) of each, in order.
+        self._written: list[tuple[int, int, int]] = []
 
     # -- construction ----------------------------------------------------------------------------
 
@@ -247,18 +255,18 @@ class CudaExecutable(Calling):
                 if ending is not None:
                     ending.stop(self._failed)
                 raise
-            if self._plain is not None:
-                outputs = [values[i] for i in self._plain]
+            if self._pick is not None:
+                outputs = self._pick(values)
             else:
                 outputs = [self._output(i, values) for i in self.schedule.outputs]
         return outputs if ending is None else ending.finish(outputs)
 
     def _run(self, values: list[Any]) -> None:
-        written, seen = self.signature.written, self._addresses
+        written, seen, graph = self.signature.written, self._addresses, self._graph
         if written:
-            self.arrays.note_write([values[i] for i in written])
-        graph = self._graph
-        if graph is not None and graph.serves(seen):
+            self.arrays.note_write(self._pick_written(values))
+        if graph is not None and (self._serves or graph.serves(seen)):
+            self._serves = True
             graph.replay(values)
             return
         before, self._seen = self._seen, seen.copy()
@@ -330,24 +338,35 @@ class CudaExecutable(Calling):
             cells.write(values)
         for i, cell in cells.tensors.items():
             values[i] = cell
-        checked, addresses, address = self._checked, self._addresses, self.arrays.address
-        values += self._no_room if room is None else room
-        known = True
-        for i, x in enumerate(values):
-            if x is checked[i]() and x is not None and address(x) == addresses[i]:
-                continue
-            if i >= inputs:
-                if x is None or not self._usable(x, i):
-                    x = values[i] = self.arrays.empty(*self._fresh[i - inputs])
-            else:
-                known = False
-                if not self._usable(x, i):
-                    self.adapt(values, i)
-                    x = values[i]
-            checked[i], addresses[i] = ref(x), address(x)
-        if not known:
-            self._separate_all(values)
+        own = {} if self._graph is None else self._graph.own
+        for i, x in enumerate(self._no_room if room is None else room, inputs):
+            if x is None:
+                x = own[i] if i in own else self.arrays.empty(*self._fresh[i - inputs])
+            values.append(x)
+        addresses = [*map(self.arrays.address, values)]
+        same = all(map(is_, values, [x() for x in self._checked]))
+        if not same or addresses != self._addresses:
+            self._check(values)
         return values
+
+    def _check(self, values: list[Any]) -> None:
+        """Check the arrays that are others than before, or elsewhere; copy what cannot be used."""
+        checked, addresses, address = self._checked, self._addresses, self.arrays.address
+        inputs, changed = self.signature.inputs, []
+        for i, x in enumerate(values):
+            if x is checked[i]() and address(x) == addresses[i]:
+                continue
+            changed.append(i)
+            if not self._usable(x, i):
+                if i < inputs:
+                    self.adapt(values, i)
+                else:
+                    values[i] = self.arrays.empty(*self._fresh[i - inputs])
+                x = values[i]
+            checked[i], addresses[i] = ref(x), address(x)
+        self._serves = False
+        if self.signature.written:
+            self._separate([i for i in changed if i < inputs], values)
 
     def _make_cells(self, values: list[Any]) -> Cells:
         hosts = {i: x for i, x in enumerate(values) if isinstance(x, np.ndarray)}
@@ -356,13 +375,28 @@ class CudaExecutable(Calling):
                 note_copy(self.copies, i, "it is in host memory")
         return Cells(self.gpu, hosts)
 
-    def _separate_all(self, values: list[Any]) -> None:
-        shares = self.arrays.shares_memory
-        for i in range(self.signature.inputs):
-            if any([i != j and shares(values[i], values[j]) for j in self.signature.written]):
+    def _separate(self, changed: Iterable[int], values: list[Any]) -> None:
+        """Copy inputs whose memory is also a written one's; `changed` are new since the last call.
+
+        All of them lie row by row, so that their first and last addresses tell.
+        """
+        if not changed:
+            return
+        written, addresses, nbytes = self.signature.written, self._addresses, self._nbytes
+        if not set(written).isdisjoint(changed):
+            spans = [(addresses[j], addresses[j] + nbytes[j], j) for j in written if nbytes[j]]
+            self._written, changed = sorted(spans), range(self.signature.inputs)
+        for i in changed:
+            if nbytes[i] and self._is_written(i):
                 self.separate(values, i)
-                self._checked[i] = _nothing
-                self._addresses[i] = self.arrays.address(values[i])
+                self._checked[i], addresses[i] = _nothing, self.arrays.address(values[i])
+
+    def _is_written(self, i: int) -> bool:
+        """Whether a written input begins in the memory of another one, or reaches into it."""
+        spans, start = self._written, self._addresses[i]
+        k = bisect_right(spans, (start, 0, 0))
+        near = [s for s in spans[max(k - 2, 0) : k + 2] if s[2] != i]
+        return any([a < start + self._nbytes[i] and start < end for a, end, _ in near])
 
     def _usable(self, x: Any, i: int) -> bool:
         shape, dtype = self._like(i)
@@ -473,12 +507,16 @@ class _Captured:
         return {i for i, a in self._fixed.items() if addresses[i] != a}
 
     def replay(self, values: list[Any]) -> None:
-        """Run it on the arrays of a call."""
+        """Run it on the arrays of a call; results that are its own tensors there become copies."""
+        own = self.own
         for i in self._into:
-            self.own[i].copy_(values[i])
+            own[i].copy_(values[i])
         self._replay()
         for i in self._out:
-            values[i].copy_(self.own[i])
+            if values[i] is own[i]:
+                values[i] = own[i].clone()
+            else:
+                values[i].copy_(own[i])
 
 
 def _last_uses(schedule: Schedule, placed: MemoryPlan) -> dict[int, list[int]]:
