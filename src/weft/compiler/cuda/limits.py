@@ -30,6 +30,7 @@ GPU_LIMITS = Limits(
     piece_rows=((1 << 16, 128), (1 << 15, 64), (1 << 13, 24), (1 << 12, 12), (0, 8)),
     joins_forward=True,
     joins_beside=True,
+    aligned_parts=16,  # what a thread loads at once
     arena_bytes=1 << 24,
     remat_bytes=1 << 20,
     remat_rows=16,
