@@ -58,6 +58,7 @@ def drawn(rng) -> Limits:
         narrow_rows=int(rng.choice([1, 4, 8])),
         joined_elements=4 + below(30),
         joins_forward=bool(below(4)),
+        aligned_parts=int(rng.choice([0, 1, 1, 8])),
         arena_bytes=0,
         remat_bytes=1 + below(64),
         remat_rows=1 + below(9),

@@ -162,6 +162,8 @@ class Placement:
     def _inverse(self, x: int, target: View) -> View | None:
         """Where a root lies if x, which is all of it, lies at `target`; None if x is not."""
         grouping = self._grouping
+        if target.shape != grouping.graph.avals[x].shape:
+            return None
         while (e := grouping.uses.seen_through(x)) is not None:
             x = e.inputs[0]
             shape = grouping.graph.avals[x].shape
