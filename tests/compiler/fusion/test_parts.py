@@ -97,7 +97,8 @@ def _folded(rng, values):
 
 def _product(rng, values):
     x = values[rng.integers(len(values))]
-    right = wf.sin(wf.arange(x.shape[-1] * 4, dtype=x.dtype).reshape(x.shape[-1], 4))
+    n = x.shape[-1]
+    right = wf.sin(wf.arange(n * 4, dtype=x.dtype, device=x.device).reshape(n, 4))
     return (x @ right) * 0.3 if rng.random() < 0.5 else x @ right
 
 
