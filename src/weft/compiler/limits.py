@@ -37,6 +37,8 @@ class Limits:
     joined_elements    up to this length
     joins_beside       whether a kernel with few lines also computes what is of no other sweep
     joins_forward      whether folds of columns are fused with kernels behind them, too
+    aligned_parts      parts of arrays are computed in their places, if those are multiples of so
+                       many bytes; 0: they are copied there
 
     arena_bytes        bytes from which on a lower peak of memory is sought, in
     remat_rounds       rounds at most, if a round saves
@@ -71,6 +73,7 @@ class Limits:
     joined_elements: int = 1 << 10
     joins_beside: bool = False
     joins_forward: bool = False
+    aligned_parts: int = 0
 
     arena_bytes: int = 1 << 20
     remat_rounds: int = 4

@@ -185,3 +185,43 @@ def test_algebra_does_not_run_after_copies():
     names = [name for name, _ in PASSES]
     passes = [p for _, p in PASSES]
     assert algebra not in passes[names.index("copies") :]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_that_take_turns_are_stacked(count, axis):
+    x = np.linspace(-1.0, 1.0, 72, dtype=np.float32).reshape(6, 12)
+
+    def pieces(z):
+        return tuple(z[(slice(None),) * axis + (slice(k, None, count),)] for k in range(count))
+
+    def f(x):
+        return wf.vjp(pieces, x)[1](tuple(p * p for p in pieces(x)))[0]
+
+    graph = traced(f, x)
+    made = laid_out(graph)
+    verify(made)
+    names = [e.op.name for e in made.equations]
+    assert "stack" in names and "unslice" not in names and "add" not in names
+    compare(by_rows(made, [x]), by_rows(graph, [x]))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        (slice(0, None, 2), slice(2, None, 2)),  # one of them misses the first of its turns
+        (slice(0, None, 3), slice(1, None, 3)),  # a third one is missing
+        (slice(0, 3, 2), slice(1, 4, 2)),  # they end early
+    ],
+)
+def test_parts_that_do_not_take_every_turn_stay_sums(keys):
+    x = np.linspace(-1.0, 1.0, 36, dtype=np.float32).reshape(6, 6)
+
+    def f(x):
+        pieces = tuple(x[k] * 2 for k in keys)
+        return wf.vjp(lambda z: tuple(z[k] for k in keys), x)[1](pieces)[0]
+
+    graph = traced(f, x)
+    made = laid_out(graph)
+    assert "stack" not in {e.op.name for e in made.equations}
+    compare(by_rows(made, [x]), by_rows(graph, [x]))

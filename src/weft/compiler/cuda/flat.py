@@ -27,6 +27,8 @@ LANES_OF_CHAINS = ((8, 1), (4, 2), (2, 4))
 WORDS = 40
 # Lines of a block that is a tile: a warp for each.
 ROWS = BLOCK // WARP
+# Bytes of memory that are written at once.
+SECTOR = 32
 # Bytes that a thread should have under way, and threads from which on it takes several groups.
 UNDER_WAY, THREADS = 32, 1 << 18
 
@@ -63,7 +65,8 @@ def plan_flat(kernel: Kernel, aligned: int) -> FlatPlan:
     axes = merge_axes([axis for axis in axes_of(kernel) if axis.size != 1])
     lane = pick_lane(axes, kinds)
     outer = tuple([axis for axis in axes if axis is not lane])
-    lanes = pick_lanes(outer, lane, kinds, aligned, _most_lanes(kernel), ragged=not outer)
+    most = 1 if _interleaves(kernel, lane) else _most_lanes(kernel)
+    lanes = pick_lanes(outer, lane, kinds, aligned, most, ragged=not outer)
     crossing = _crossing(outer, lane, lanes)
     if crossing is not None:
         outer = (*(axis for axis in outer if axis is not crossing), crossing)
@@ -82,6 +85,17 @@ def _crossing(outer: Sequence[Axis], lane: Axis, lanes: int) -> Axis | None:
         return None
     fit = [axis for axis in outer if 1 in map(abs, axis.strides) and axis.size % ROWS == 0]
     return fit[-1] if fit else None
+
+
+def _interleaves(kernel: Kernel, lane: Axis) -> bool:
+    """Whether a result has gaps between elements that share a sector.
+
+    Threads then have neighbouring elements: else each of them would write its sectors several
+    times, and nothing joins those writes.
+    """
+    first = len(kernel.operands)
+    pairs = [(lane.strides[first + k], r.value) for k, r in enumerate(kernel.results)]
+    return any(s not in (0, 1) and abs(s) * kernel.dtypes[v].itemsize < SECTOR for s, v in pairs)
 
 
 def most_lanes(kernel: Kernel) -> int:

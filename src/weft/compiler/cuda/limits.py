@@ -32,6 +32,7 @@ GPU_LIMITS = Limits(
     pieces_together=((1 << 11, 2 * PROCESSORS), (0, 4 * PROCESSORS)),
     joins_forward=True,
     joins_beside=True,
+    aligned_parts=16,  # what a thread loads at once
     arena_bytes=1 << 24,
     remat_bytes=1 << 20,
     remat_rows=16,

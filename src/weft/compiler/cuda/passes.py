@@ -13,6 +13,7 @@ from ..passes.fission import fission
 from ..passes.fold import fold
 from ..passes.layout import layout
 from ..passes.loops import loops
+from ..passes.narrow import narrow
 from ..passes.products import products
 from ..passes.sink import sink
 from ..target import Passes, optimise
@@ -31,6 +32,7 @@ PASSES: Passes = (
     ("layout", layout),
     ("fold again", fold),
     ("algebra again", algebra),
+    ("narrow", narrow),
     ("common", common),
     ("dead again", dead),
     ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...core import dtypes
+from ...core.aval import Aval
 from ...errors import IndexingError
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.guard import WITHIN
@@ -35,6 +36,7 @@ from .groups import Grouping, Unit
 from .joined_folds import join_column_folds
 from .line_folds import split_lines
 from .order import Peak, Work, order_units, peak_of
+from .parts import Placement, fills, gaps, parts_of
 from .softmax import by_products
 from .two_stage_folds import split_stages
 
@@ -64,7 +66,17 @@ class Assembly:
     works: dict[int, Work]
     order: list[int]
 
-    def __init__(self, graph: Graph, target: Lowering, donated: Mapping[int, int]):
+    def __init__(
+        self,
+        graph: Graph,
+        target: Lowering,
+        donated: Mapping[int, int],
+        in_place: bool = True,
+    ):
+        """Lower a graph.
+
+        in_place  whether parts of arrays may be computed in their places
+        """
         self.graph, self.views, self.target = graph, views_of(graph), target
         views, grouping = self.views, Grouping(graph, self.views, target)
         self.grouping = grouping
@@ -76,6 +88,10 @@ class Assembly:
         self.outputs = {views[i].root for i in graph.outputs}
         for i in graph.inputs:
             self._own(i, "input")
+        taking = {views[graph.outputs[k]].root for k in donated}
+        aligned = target.limits.aligned_parts if in_place else 0
+        self.placement = Placement(grouping, aligned, taking)
+        self.memory = self.placement.memory
         units = grouping.units.items()
         self.read = {u: self._roots_read(unit) for u, unit in units}
         self.readers: dict[int, set[int]] = {}  # units, by roots
@@ -86,7 +102,7 @@ class Assembly:
         self.donors: dict[int, int] = {}  # by outputs: the inputs whose memory they are written to
         self.late: dict[int, int] = {}  # the same, for outputs that are copied there at the end
         self.open = {u for u, unit in units if donated and self._is_open(unit)}
-        written = {grouping.unit_of[views[graph.outputs[k]].root] for k in donated}
+        written = {grouping.unit_of[root] for root in taking}
         self.long = {
             u for u, unit in units if donated and u not in written and self._is_long(u, unit)
         }
@@ -207,9 +223,9 @@ class Assembly:
         if unit.kind is UnitKind.NATIVE:
             return self.target.takes_long(self._routine(e))
         if unit.kind is UnitKind.PRODUCT:
-            a, b = (self.views[i] for i in arrays(e)[-2:])
+            a, b, c = (self.memory[i] for i in (*arrays(e)[-2:], *e.outputs))
             dtype = self.graph.avals[e.outputs[0]].dtype
-            return self.target.takes_long(gemm(e, a, b, (0, 0, 0)), dtype)
+            return self.target.takes_long(gemm(e, a, b, c, (0, 0, 0)), dtype)
         return False
 
     def _may_replace(self, u: int, root: int, donor: int) -> bool:
@@ -228,13 +244,18 @@ class Assembly:
         equations = [self.graph.equations[k] for k in unit.equations]
         own = {i for e in equations for i in e.outputs}
         kept = own if unit.group is None else set(self.grouping.stored_values(unit))
-        sizes = {i: self.graph.avals[i] for i in kept if self.views[i].root == i}
+        made = {i for i in kept if self.views[i].root == i}
         return Work(
             frozenset(self.grouping.order.needs[u]),
-            frozenset(self.read[u] - own),
-            {i: prod(a.shape) * a.dtype.itemsize for i, a in sizes.items()},
+            self.placement.roots(self.read[u] - own),
+            {i: self._own_bytes(i) for i in made if self.memory[i].root not in self.outputs},
             unit.kind is UnitKind.GUARD,
         )
+
+    def _own_bytes(self, root: int) -> int:
+        """The bytes of a root but those of others that are in it."""
+        inside = [self.graph.avals[i] for i in self.placement.within.get(root, ())]
+        return _nbytes(self.graph.avals[root]) - sum(map(_nbytes, inside))
 
     def _copy_to_donor(self, root: int, donor: int) -> KernelStep:
         """Copy a result to the donated input whose memory it takes."""
@@ -261,8 +282,8 @@ class Assembly:
             return self._kernels(u, unit)
         e = self.graph.equations[unit.equations[0]]
         if unit.kind is UnitKind.PRODUCT:
-            a, b, c = (self.views[i] for i in (*arrays(e)[-2:], *e.outputs))
-            return [gemm(e, a, b, (self.view(a), self.view(b), self.view(c)))]
+            a, b, c = (self.memory[i] for i in (*arrays(e)[-2:], *e.outputs))
+            return [gemm(e, a, b, c, (self.view(a), self.view(b), self.view(c)))]
         if unit.kind is UnitKind.PARTS:
             return list(self._parts(e))
         if unit.kind is UnitKind.NATIVE:
@@ -297,31 +318,20 @@ class Assembly:
     # -- concatenation -------------------------------------------------------------------------
 
     def _parts(self, e: Equation) -> Iterator[KernelStep]:
-        """Copies of the parts into views of the whole."""
-        whole: Any = self.views[e.outputs[0]]
-        if e.op.name == "unslice":
-            yield self._fill_step(e, whole, 0)
-            yield self._copy_step(e, e.inputs[0], LOOKS["slice_"](whole, e.static[0]))
-        elif e.op.name == "pad":
-            sizes = self.graph.avals[e.inputs[0]].shape
-            inner = [(a, n, 1) for (a, _), n in zip(e.static[0], sizes, strict=True)]
-            yield self._fill_step(e, whole, e.static[1])
-            yield self._copy_step(e, e.inputs[0], LOOKS["slice_"](whole, inner))
-        elif e.op.name == "slice_set":
-            target = LOOKS["slice_"](whole, e.static[0])
-            yield self._copy_step(e, e.inputs[0], whole)
-            yield self._copy_step(e, e.inputs[1], target)
-        elif e.op.name == "stack":
-            for k, x in enumerate(e.inputs):
-                yield self._copy_step(e, x, LOOKS["slice_"](whole, _at(whole, e.static[0], k)))
-        else:
-            axis, ends = e.static
-            for x, start, end in zip(e.inputs, (0, *ends), ends, strict=False):
-                entry = (start, end - start, 1)
-                yield self._copy_step(e, x, LOOKS["slice_"](whole, _at(whole, axis, entry)))
+        """Copies of the parts that are not in their places, and what is beside a part."""
+        placement, (y,) = self.placement, e.outputs
+        whole = self.memory[y]
+        if fills(e):
+            value = e.static[1] if e.op.name == "pad" else 0
+            placed = (y, 0) in placement.placed
+            for v in gaps(self.graph, e, whole) if placed else [whole]:
+                yield self._fill_step(e, v, value)
+        for n, (x, target) in enumerate(parts_of(self.graph, e, whole)):
+            if (y, n) not in placement.placed:
+                yield self._copy_step(e, x, target)
 
-    def _copy_step(self, e: Equation, x: int, target: Any) -> KernelStep:
-        source: Any = LOOKS["broadcast_to"](self.views[x], target.shape)
+    def _copy_step(self, e: Equation, x: int, target: View) -> KernelStep:
+        source: Any = LOOKS["broadcast_to"](self.memory[x], target.shape)
         kernel = Kernel(
             target.shape,
             (Operand(self.graph.avals[x].dtype, source.strides),),
@@ -329,16 +339,16 @@ class Assembly:
             (Result(0, target.strides),),
         )
         return KernelStep(
-            canonical(kernel), (self.view(self.views[x]),), (self.view(target),), (e.origin,)
+            canonical(kernel), (self.view(self.memory[x]),), (self.view(target),), (e.origin,)
         )
 
-    def _fill_step(self, e: Equation, whole: View, value) -> KernelStep:
-        """Fill an array with one number."""
-        dtype = self.graph.avals[whole.root].dtype
-        operand = Operand(dtype, (0,) * len(whole.shape))
-        kernel = Kernel(whole.shape, (operand,), (), (Result(0, whole.strides),))
+    def _fill_step(self, e: Equation, v: View, value) -> KernelStep:
+        """Fill a view with one number."""
+        dtype = self.graph.avals[v.root].dtype
+        operand = Operand(dtype, (0,) * len(v.shape))
+        kernel = Kernel(v.shape, (operand,), (), (Result(0, v.strides),))
         return KernelStep(
-            canonical(kernel), (self.number(value, dtype),), (self.root(whole.root),), (e.origin,)
+            canonical(kernel), (self.number(value, dtype),), (self.view(v),), (e.origin,)
         )
 
     # -- kernels -------------------------------------------------------------------------------
@@ -346,7 +356,8 @@ class Assembly:
     def _kernels(self, u: int, unit: Unit) -> list[ScheduleStep]:
         kernel, reads, stored = self.fused[u]
         origins = tuple(dict.fromkeys(self.graph.equations[k].origin for k in unit.equations))
-        operands, results = tuple(map(self.view, reads)), tuple(map(self.root, stored))
+        operands = tuple(map(self.view, reads))
+        results = tuple([self.view(self.memory[x]) for x in stored])
         limits = self.target.limits
         stages = split_stages(kernel, limits) or by_rows(kernel, limits)
         stages = stages or split_lines(kernel, limits)
@@ -405,7 +416,8 @@ class Assembly:
             made[e.outputs[0]] = len(reads) + len(steps) - 1
         stored = self.grouping.stored_values(unit)
         results = tuple(
-            Result(made[x], _strides(group, group.values[x], self.views[x].strides)) for x in stored
+            Result(made[x], _strides(group, group.values[x], self.memory[x].strides))
+            for x in stored
         )
         operands = tuple(operand for _, operand in reads.values())
         folded = tuple(sorted(group.folded))
@@ -413,7 +425,7 @@ class Assembly:
         return canonical(by_products(kernel)), [v for v, _ in reads.values()], stored
 
     def _read(self, group: Group, e: Equation, x: int) -> tuple[tuple, tuple[View, Operand]]:
-        v = self.views[x]
+        v = self.memory[x]
         strides = _strides(group, self.grouping.operand_axes(group, e, x), v.strides)
         return (v.root, v.offset, strides), (v, Operand(self.graph.avals[x].dtype, strides))
 
@@ -429,6 +441,10 @@ class Assembly:
         steps.append(FoldStep(kind, x, dtype))
 
 
+def _nbytes(aval: Aval) -> int:
+    return prod(aval.shape) * aval.dtype.itemsize
+
+
 def _strides(group: Group, axes: Axes, strides: tuple[int, ...]) -> tuple[int, ...]:
     """The stride of a value along each axis of the domain."""
     made = [0] * len(group.domain)
@@ -436,9 +452,3 @@ def _strides(group: Group, axes: Axes, strides: tuple[int, ...]) -> tuple[int, .
         if a != STILL:
             made[a] = s
     return tuple(made)
-
-
-def _at(whole: View, axis: int, entry) -> tuple:
-    """The basic index that takes `entry` on one axis and everything on the others."""
-    full = [(0, n, 1) for n in whole.shape]
-    return (*full[:axis], entry, *full[axis + 1 :])

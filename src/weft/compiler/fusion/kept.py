@@ -71,10 +71,13 @@ class Cut:
         return last, uses[n] if n < len(uses) else inf
 
     def _connect(self) -> Network:
-        """The network: a buffer is kept if it is needed, and its unit does not run again."""
-        place = {i: k for k, i in enumerate(self._buffers)}
+        """The network: a buffer is kept if it is needed, and its unit does not run again.
+
+        A buffer of which some parts are still to be written is there anyway.
+        """
+        place, units = {i: k for k, i in enumerate(self._buffers)}, self.recipes.units
         pairs = [
-            (k, place[i]) for k, n in enumerate(self._units) for i in self.recipes.units[n].reads
+            (k, place[i]) for k, n in enumerate(self._units) for i in units[n].reads if i in place
         ]
         readers, read = np.array(pairs, int).reshape(-1, 2).T
         return Network(len(self._units), self._owners, self._needed, readers, read)

@@ -21,13 +21,20 @@ def schedule_and_plan(
     """
     made, limits = Assembly(graph, target, donated), target.limits
     schedule, placed = _plan(made)
+    in_place = bool(made.placement.placed)
+    if in_place and placed.peak >= limits.arena_bytes:
+        # A whole is alive from its first part on, which is long before its last one, maybe.
+        other = Assembly(graph, target, donated, in_place=False)
+        tried = _plan(other)
+        if tried[1].peak < placed.peak * (1 - limits.remat_share):
+            in_place, made, (schedule, placed) = False, other, tried
     switch = False
     for _ in range(limits.remat_rounds):
         if placed.peak < limits.arena_bytes:
             break
         peak, late = made.peak()
         graph = remat(made.graph, peak.alive, late, made.points, limits, switch)
-        other = None if graph is made.graph else Assembly(graph, target, donated)
+        other = None if graph is made.graph else Assembly(graph, target, donated, in_place)
         tried = None if other is None else _plan(other)
         most = placed.peak * (1 - limits.remat_share)
         if other is not None and tried is not None and tried[1].peak <= most:

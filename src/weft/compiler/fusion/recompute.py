@@ -101,21 +101,28 @@ class Recipes:
         return first, last
 
     def _units(self, parts: Sequence[Part], cost: Cost) -> list[Unit]:
-        torn = self._torn(parts)
-        made = [self._unit(group, torn, cost) for group in _groups(self.schedule, parts)]
+        groups = _groups(self.schedule, parts)
+        torn = self._torn(parts, groups)
+        made = [self._unit(group, torn, cost) for group in groups]
         return [unit for unit in made if unit.parts]
 
-    def _torn(self, parts: Sequence[Part]) -> set[int]:
-        """The roots that some step reads, and a later step that does not read them changes."""
-        writers: dict[int, int] = {}
-        for n, p in enumerate(parts):
-            for i in _roots(self.schedule, p.step.writes):
-                writers[i] = n
+    def _torn(self, parts: Sequence[Part], groups: Sequence[Sequence[Part]]) -> set[int]:
+        """The roots that a step reads before the last one of the unit that writes them.
+
+        Steps of that unit itself may read them. Others come between its steps, and may compute what
+        the later ones read: it cannot run again at once.
+        """
+        number = {id(p): n for n, p in enumerate(parts)}
+        last: dict[int, int] = {}
+        unit: dict[int, int] = {}
+        for k, group in enumerate(groups):
+            for i in _every_root(self.schedule, group):
+                last[i], unit[i] = number[id(group[-1])], k
+        own = {id(p): k for k, group in enumerate(groups) for p in group}
         torn = set()
         for n, p in enumerate(parts):
-            own = _roots(self.schedule, p.step.writes)
             for i in _roots(self.schedule, p.step.reads):
-                if i not in own and writers.get(i, -1) > n:
+                if unit.get(i) != own[id(p)] and last.get(i, -1) > n:
                     torn.add(i)
         return torn
 

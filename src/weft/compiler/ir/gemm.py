@@ -68,25 +68,37 @@ def readable(v: View, side: int) -> bool:
     return _readable_layout(*_matrices(v, side)) is not None
 
 
-def gemm(e: Equation, a: View, b: View, buffers: tuple[int, int, int]) -> GemmStep:
-    """The step of a product whose operands are readable; the result is a root, not a view."""
+def writable(c: View, factors: Sequence[View]) -> bool:
+    """Whether a product of two matrices, or batches of them, can write its result to a view."""
+    if any(len(v.shape) < 2 for v in factors) or min(c.strides) < 0:
+        return False
+    (rows, columns), (down, along) = c.shape[-2:], c.strides[-2:]
+    return (along == 1 or columns == 1) and (down >= columns or rows == 1)
+
+
+def gemm(e: Equation, a: View, b: View, c: View, buffers: tuple[int, int, int]) -> GemmStep:
+    """The step of a product whose operands are readable; the result is a root, or is writable."""
     (a_shape, a_strides), (b_shape, b_strides) = _matrices(a, 0), _matrices(b, 1)
     left, right = _readable_layout(a_shape, a_strides), _readable_layout(b_shape, b_strides)
     assert left is not None and right is not None, "copies come before"
     m, k, n = a_shape[-2], a_shape[-1], b_shape[-1]
-    batch = _broadcast(a_shape[:-2], b_shape[:-2])
+    batch, below = _broadcast(a_shape[:-2], b_shape[:-2]), n
+    apart = _dense(batch, m * n)
+    if not c.contiguous:
+        apart, below = c.strides[:-2], max(c.strides[-2], n)
     axes = _BatchAxes(
         batch,
         _spread(a_shape[:-2], a_strides[:-2], batch),
         _spread(b_shape[:-2], b_strides[:-2], batch),
-        _dense(batch, m * n),
+        apart,
     ).collapse()
     if len(axes.sizes) == 1 and not left.transposed and not axes.b[0]:
         # One matrix b for a whole batch whose rows are evenly spaced: a single product.
-        if axes.a[0] == m * left.leading or m == 1:
-            leading = axes.a[0] if m == 1 else left.leading
-            if leading >= k:
-                left = _Matrix(False, leading)
+        even = axes.a[0] == m * left.leading and axes.c[0] == m * below
+        if even or m == 1:
+            leading, under = (axes.a[0], axes.c[0]) if m == 1 else (left.leading, below)
+            if leading >= k and under >= n:
+                left, below = _Matrix(False, leading), under
                 m, axes = m * axes.sizes[0], _BatchAxes((), (), (), ())
     return GemmStep(
         *buffers,
@@ -95,7 +107,7 @@ def gemm(e: Equation, a: View, b: View, buffers: tuple[int, int, int]) -> GemmSt
         k=k,
         lda=left.leading,
         ldb=right.leading,
-        ldc=n,
+        ldc=below,
         transpose_a=left.transposed,
         transpose_b=right.transposed,
         batch=axes.sizes,

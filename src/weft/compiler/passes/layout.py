@@ -2,8 +2,8 @@
 
 A transpose of an operand of a matrix product is a flag of the product, and so is a transposed
 result. An operand that a row broadcasts by itself need not be broadcast before. Slices that were
-put into zeros and summed become a concatenation; where the sum with zeros turned −0 into +0, this
-restores −0.
+put into zeros and summed become a concatenation, or a stack if they interleave; where the sum with
+zeros turned −0 into +0, this restores −0.
 """
 
 from functools import reduce
@@ -95,9 +95,18 @@ def _join_slices(b: Builder, e: Equation) -> Replacement:
         parts = [x for _, x in placed]
         whole = rejoin(b, parts, axis, True)
         return (b.emit("stack", parts, axis) if whole is None else whole,)
-    if any(isinstance(p, int) or p[2] != 1 for p, _ in placed):
+    if any(isinstance(p, int) for p, _ in placed):
+        return None
+    if len(placed) > 1 and [p for p, _ in placed] == _interleaved(len(placed), shape[axis]):
+        return (b.emit("reshape", b.emit("stack", [x for _, x in placed], axis + 1), shape),)
+    if any(p[2] != 1 for p, _ in placed):
         return None
     return _concatenate(b, placed, axis, shape)
+
+
+def _interleaved(count: int, n: int) -> list[tuple[int, int, int]]:
+    """The slices of an axis that take every element in turn; none if some would have more."""
+    return [(k, n // count, count) for k in range(count)] if n % count == 0 and n > count else []
 
 
 def _sum(b: Builder, parts: list) -> int:
