@@ -5,6 +5,7 @@ from ...emit import variates
 from . import (
     draws,  # noqa: F401
     gather,  # noqa: F401
+    many,  # noqa: F401
     running,  # noqa: F401
     scatter,  # noqa: F401
     writes,  # noqa: F401
