@@ -13,7 +13,7 @@ from ..ir.kernel import Kernel
 from ..ir.schedule import KernelStep, NativeStep, Schedule, ScheduleStep
 from ..ir.verify import may_fail
 from ..limits import Limits
-from ..memory import plan
+from ..memory import live_bytes
 from .arrays import aligned_of
 from .flat import FlatPlan
 from .folds import FoldPlan
@@ -23,22 +23,16 @@ from .routines.many import ManyKernels, access_of, body_key, plan_part, reach_of
 ELEMENTS = 1 << 20
 # Parameters of a launch at most (they have 4 KiB), and bodies of its code.
 PARAMETERS, BODIES = 400, 8
-# Bytes that may be alive longer than before; less if the peak of memory grows with the first.
-ROOMS = (1 << 26, 1 << 22)
 
 
 def merge_launches(schedule: Schedule, alignment: int, limits: Limits) -> Schedule:
-    """The schedule with small kernels merged, unless that takes more memory."""
+    """The schedule with small kernels merged, where that takes hardly more memory."""
     families = _families(schedule)
     if not families:
         return schedule
-    deps = dependences(schedule)
-    most = max(plan(schedule, alignment, True).peak, limits.arena_bytes)
-    for room in ROOMS:
-        made = _Merger(schedule, families, deps, room).merged()
-        if plan(made, alignment, True).peak <= most:
-            return made
-    return schedule
+    live = live_bytes(schedule, alignment, adopts=True)
+    most = max(int(max(live) * (1 + limits.remat_share / 2)), limits.arena_bytes)
+    return _Merger(schedule, families, [most - n for n in live]).merged()
 
 
 # -- what may be merged ------------------------------------------------------------------------
@@ -136,48 +130,53 @@ def _parameters(step: KernelStep) -> set[Hashable]:
 
 @record(frozen=False, eq=False)
 class _Pending:
-    """Kernels of a family that wait to be launched."""
+    """Kernels of a family that wait to be launched, and the bytes that they keep alive."""
 
     aligned: int
     steps: list[int]
     buffers: set[Hashable]
     bodies: set[Hashable]
+    nbytes: int
 
 
 class _Merger:
     """Walks over the steps, in which kernels of families wait as long as they can."""
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        families: dict[int, Hashable],
-        deps: list[set[int]],
-        room: int,
-    ):
-        self._schedule, self._families, self._deps = schedule, families, deps
+    def __init__(self, schedule: Schedule, families: dict[int, Hashable], room: list[int]):
+        """`room` is, by step, what more may be alive in bytes."""
+        self._schedule, self._families, self._room = schedule, families, room
+        self._deps = dependences(schedule)
         self._members: dict[Hashable, list[int]] = {}
         for k, family in families.items():
             self._members.setdefault(family, []).append(k)
-        self._late = self._early = room  # bytes that may wait, or be there before they are read
         self._waiting: dict[Hashable, _Pending] = {}
-        self._bytes: dict[int, int] = {}  # of what dies later, since a step waits
         self._done: set[int] = set()
         self._made: list[ScheduleStep] = []
         self._last = {schedule.storage(i): k for k, s in enumerate(schedule.steps) for i in s.reads}
 
     def merged(self) -> Schedule:
         for k, step in enumerate(self._schedule.steps):
+            self._make_room(k)
             if k in self._done:
                 continue
             family = self._families.get(k)
             if family is None:
-                self._launch(self._needed(k))
+                self._launch(self._needed(k), k)
                 self._put(k, step)
             else:
                 self._wait(k, family)
-        self._launch(list(self._waiting))
+        self._launch(list(self._waiting), len(self._schedule.steps))
         s = self._schedule
         return Schedule(s.buffers, s.inputs, s.outputs, tuple(self._made), s.constants)
+
+    def _make_room(self, k: int) -> None:
+        """Launch what keeps too much alive until step k."""
+        waiting = self._waiting
+        while waiting and sum([w.nbytes for w in waiting.values()]) > self._room[k]:
+            most = max(waiting, key=lambda family: waiting[family].nbytes)
+            if not waiting[most].nbytes:
+                return
+            self._launch([most], k)
 
     def _put(self, k: int, step: ScheduleStep) -> None:
         self._done.add(k)
@@ -192,11 +191,9 @@ class _Merger:
 
     def _wait(self, k: int, family: Hashable) -> None:
         if family in self._needed(k) or not self._fits(k, family):
-            self._launch([family])
+            self._launch([family], k)
         self._join(k, family)
-        self._bytes[k] = self._dying(k)
-        if sum(self._bytes.values()) > self._late:
-            self._launch([family])
+        self._waiting[family].nbytes += self._dying(k)
 
     def _needed(self, k: int) -> list[Hashable]:
         """The families that must be launched before a step, through others, too."""
@@ -223,7 +220,7 @@ class _Merger:
         step = self._step(k)
         if family not in self._waiting:
             aligned = _aligned(self._schedule, step)
-            self._waiting[family] = _Pending(aligned, [], set(), set())
+            self._waiting[family] = _Pending(aligned, [], set(), set(), 0)
         waiting = self._waiting[family]
         waiting.steps.append(k)
         waiting.buffers |= _parameters(step)
@@ -237,31 +234,29 @@ class _Merger:
 
     # Launching
 
-    def _launch(self, families: Sequence[Hashable]) -> None:
-        """Launch families, each after those that it needs."""
+    def _launch(self, families: Sequence[Hashable], now: int) -> None:
+        """Launch families before step `now`, each after those that it needs."""
         for family in families:
             if family not in self._waiting:
                 continue
             before = [f for k in self._waiting[family].steps for f in self._needed(k)]
-            self._launch([f for f in dict.fromkeys(before) if f != family])
-            self._advance(family)
+            self._launch([f for f in dict.fromkeys(before) if f != family], now)
+            self._advance(family, now)
             waiting = self._waiting.pop(family)
             self._done.update(waiting.steps)
-            for k in waiting.steps:
-                self._bytes.pop(k, None)
             steps = [self._step(k) for k in waiting.steps]
             self._made.append(steps[0] if len(steps) == 1 else together(steps, waiting.aligned))
 
-    def _advance(self, family: Hashable) -> None:
-        """Let later kernels join that could run now."""
+    def _advance(self, family: Hashable, now: int) -> None:
+        """Let later kernels join that could run now; their results are alive from now on."""
         waiting = self._waiting[family]
         for k in self._members[family]:
-            if k in self._done or k in waiting.steps or not self._deps[k] <= self._done:
+            if k < now or k in self._done or k in waiting.steps or not self._deps[k] <= self._done:
                 continue
             buffers = [self._schedule.buffers[i] for i in self._step(k).results]
             nbytes = sum([b.nbytes for b in buffers if b.role == "scratch"])
-            if self._fits(k, family) and nbytes <= self._early:
-                self._early -= nbytes
+            if self._fits(k, family) and nbytes <= min(self._room[now : k + 1]):
+                self._room[now : k + 1] = [n - nbytes for n in self._room[now : k + 1]]
                 self._join(k, family)
 
 
