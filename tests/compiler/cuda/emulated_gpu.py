@@ -11,12 +11,27 @@ import numpy as np
 import torch
 
 from weft.compiler.cuda.gpu import GridFunctions, GridWork
+from weft.compiler.cuda.routines.many import ManyStage
 from weft.compiler.cuda.target import Cuda
 from weft.compiler.ir.kernel import Kernel, reach
 from weft.compiler.raw.arrays import arrays_on
 from weft.compiler.target import Measure
 
 from .emulator import Emulated
+
+
+def _work_extents(what) -> list[tuple[int, int]] | None:
+    """The same of all parameters of what is launched; None if nobody knows."""
+    if isinstance(what, Kernel):
+        return _extents(what)
+    if not isinstance(what, ManyStage):
+        return None
+    found: dict[int, tuple[int, int]] = {}
+    for kernel, *places in what.members:
+        for at, (low, high) in zip(places, _extents(what.kernels[kernel]), strict=True):
+            ends = found.get(at, (low, high))
+            found[at] = min(low, ends[0]), max(high, ends[1])
+    return [found[at] for at in range(len(what.arrays))]
 
 
 def _extents(kernel: Kernel) -> list[tuple[int, int]]:
@@ -71,15 +86,12 @@ class EmulatedGpu:
         self.launched += 1
         if work.stops and np.ctypeslib.as_array(_pointer(int(table[-1])), (1,))[0]:
             return
-        if isinstance(work.what, Kernel):
-            ends = [
-                (a + low, a + high)
-                for a, (low, high) in zip(table, _extents(work.what), strict=False)
-            ]
-            if emulated.plan.grid:
-                emulated.go(table, ends, down=bool(self.launched % 2))
-        else:
-            emulated.go(table, [(0, 1 << 62)] * len(table), down=bool(self.launched % 2))
+        extents, ends = _work_extents(work.what), [(0, 1 << 62)] * len(table)
+        if extents is not None:
+            pairs = zip(table, extents, strict=False)
+            ends = [(a + low, a + high) for a, (low, high) in pairs]
+        if emulated.plan.grid:
+            emulated.go(table, ends, down=bool(self.launched % 2))
 
     def writer(self, address, count):
         words = np.zeros(count, np.uint64)

@@ -103,10 +103,11 @@ class HostMachine:
         base = self._word(self.record, SHARED, POINTER_TYPE)
         return self.code.address(base, at, "i8")
 
-    def access(self, array: int, pointer: LLValue, size: int, align: int) -> None:
+    def access(self, array: int | LLValue, pointer: LLValue, size: int, align: int) -> None:
         code = self.code
         ends = self._word(self.record, ENDS, POINTER_TYPE)
-        low, high = (self._word(ends, 2 * array + k, LONG) for k in (0, 1))
+        number = code.constant(LONG, array) if isinstance(array, int) else array.cast("zext", "i64")
+        low, high = (code.load(LONG, code.address(ends, number * 2 + k, "i64"), 8) for k in (0, 1))
         at = code.emit(LONG, f"ptrtoint ptr {pointer} to i64")
         bad, good = code.label(), code.label()
         outside = at.compare("lt", low, False) | (at + size).compare("gt", high, False)
@@ -114,7 +115,7 @@ class HostMachine:
         code.go_if(outside, bad, good, rarely=True)
         code.start(bad)
         verdict = code.address(self.record, VERDICT, "i64")
-        code.store(code.constant(LONG, array + 1), verdict, 8)
+        code.store(number + 1, verdict, 8)
         code.go(self.final)
         code.start(good)
 

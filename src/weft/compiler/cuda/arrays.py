@@ -13,6 +13,7 @@ from ..emit.convert import from_memory, memory_type, to_memory
 from ..emit.lanes_in_memory import splat
 from ..ir.axes import Axis
 from ..ir.kernel import Kernel, reach
+from ..ir.schedule import Schedule
 from .machine import Machine
 
 # Bytes that one instruction loads or stores at most.
@@ -35,6 +36,15 @@ def dtypes_of(kernel: Kernel) -> list[np.dtype]:
 def alignment(array: int, size: int, axes: Sequence[Axis], aligned: int) -> int:
     """The alignment of an array's elements, of `size` bytes, that are reached by whole axes."""
     return gcd(WIDEST, aligned, *(axis.strides[array] * size for axis in axes))
+
+
+def aligned_of(schedule: Schedule, buffers: Sequence[int]) -> int:
+    """What the addresses of all of these buffers are multiples of, at most `WIDEST` bytes."""
+    offsets = 0
+    for i in buffers:
+        b = schedule.buffers[i]
+        offsets |= b.offset * b.dtype.itemsize
+    return (offsets & -offsets) if offsets % WIDEST else WIDEST
 
 
 def index_type(kernel: Kernel, threads: int) -> Type:

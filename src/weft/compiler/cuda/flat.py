@@ -164,30 +164,58 @@ def _spread(kernel: Kernel, lane: Axis, lanes: int) -> int:
     return min(max(UNDER_WAY // loaded, 1), 4)
 
 
-def emit_flat(kernel: Kernel, plan: FlatPlan, machine: Machine, aligned: int) -> None:
-    """Emit the function of one thread."""
+def emit_flat(
+    kernel: Kernel, plan: FlatPlan, machine: Machine, aligned: int, length: LLValue | None = None
+) -> None:
+    """Emit the function of one thread.
+
+    length  that of the only axis, less than 2**30, where it is not known; nothing is spread then
+    """
     index = index_type(kernel, plan.grid * plan.block * plan.spread)
     arrays = GridArrays(machine, kernel, plan.lane, plan.outer, aligned, index)
     block, thread = map(arrays.wide, (machine.block(), machine.thread()))
     first = arrays.plus(arrays.times(block, plan.block * plan.spread), thread)
     if plan.tiled:
         first = _tile_place(arrays, plan, block, thread)
-    whole, code = plan.groups - plan.rest, machine.code
+    ends = _ends(plan) if length is None else _ends_of(arrays, plan, length)
+    code = machine.code
     after = code.label()
     if plan.spread > 1:
         _emit_groups(arrays, plan, first)
     else:
         inside = code.label()
-        code.go_if(first < whole, inside, after)
+        code.go_if(first < ends.whole, inside, after)
         code.start(inside)
         _emit_elements(arrays, [(_point(arrays, plan, first), None)], plan.lanes)
         code.go(after)
         code.start(after)
-    if plan.rest:
-        single = first - whole
-        inside = (single >= 0) & (single < plan.rest)
-        arrays.when(inside, lambda: _emit_single(arrays, plan, single))
+    if ends.rest != 0:
+        single = first - ends.whole
+        inside = (single >= 0) & (single < ends.rest)
+        arrays.when(inside, lambda: _emit_single(arrays, plan, arrays.plus(single, ends.start)))
     machine.finish()
+
+
+@record
+class _Ends:
+    """Where groups end: whole ones, the elements after them, and the first of these."""
+
+    whole: LLValue | int
+    rest: LLValue | int
+    start: LLValue | int
+
+
+def _ends(plan: FlatPlan) -> _Ends:
+    return _Ends(plan.groups - plan.rest, plan.rest, plan.lane.size - plan.rest)
+
+
+def _ends_of(arrays: GridArrays, plan: FlatPlan, length: LLValue) -> _Ends:
+    """The same of a line of any length."""
+    assert not plan.outer and plan.spread == 1
+    length = arrays.wide(length)
+    whole = length.divide(plan.lanes, False)
+    start = arrays.times(whole, plan.lanes)
+    return _Ends(whole, 0 if plan.lanes == 1 else length - start, start)
 
 
 def _tile_place(arrays: GridArrays, plan: FlatPlan, block: LLValue, thread: LLValue) -> LLValue:
@@ -221,8 +249,7 @@ def _point(arrays: GridArrays, plan: FlatPlan, group: LLValue) -> Point:
     return arrays.advance(point, plan.lane, along, plan.lanes)
 
 
-def _emit_single(arrays: GridArrays, plan: FlatPlan, single: LLValue) -> None:
-    at = arrays.plus(single, plan.lane.size - plan.rest)
+def _emit_single(arrays: GridArrays, plan: FlatPlan, at: LLValue) -> None:
     _emit_elements(arrays, [(arrays.advance(arrays.start, plan.lane, at), None)], 1)
 
 

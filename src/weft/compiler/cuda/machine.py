@@ -44,7 +44,7 @@ class Machine(Protocol):
         """Memory of the block."""
         ...
 
-    def access(self, array: int, pointer: LLValue, size: int, align: int) -> None:
+    def access(self, array: int | LLValue, pointer: LLValue, size: int, align: int) -> None:
         """Say that some bytes of an array are going to be accessed, with some alignment."""
         ...
 
@@ -96,7 +96,7 @@ class PtxMachine:
         name = self.code.module.shared(kind, count)
         return self.code.emit(POINTER, f"addrspacecast ptr addrspace(3) @{name} to ptr")
 
-    def access(self, array: int, pointer: LLValue, size: int, align: int) -> None:
+    def access(self, array: int | LLValue, pointer: LLValue, size: int, align: int) -> None:
         pass
 
     def finish(self) -> None:

@@ -19,6 +19,7 @@ from .computes import PRODUCT_DTYPES, library_fails, supports
 from .costs import step_cost
 from .gpu import Gpu
 from .limits import GPU_LIMITS
+from .many import merge_launches
 from .passes import PASSES
 from .ptx import FEATURES
 from .routines.table import routine_of
@@ -54,7 +55,7 @@ class Cuda:
         return False
 
     def tune(self, schedule: Schedule) -> Schedule:
-        return schedule
+        return merge_launches(schedule, self.alignment, self.limits)
 
     def cost(self, schedule: Schedule, step: ScheduleStep) -> float:
         return step_cost(schedule, step)

@@ -50,7 +50,7 @@ def _tune(schedule: Schedule, placed: MemoryPlan, target: Lowering) -> tuple[Sch
     """Let the target tune a schedule, unless that takes more memory; shape its outputs."""
     made = target.tune(schedule)
     planned = plan(made, target.alignment, target.adopts)
-    most = placed.peak * (1 + target.limits.remat_share)
+    most = max(placed.peak * (1 + target.limits.remat_share), target.limits.arena_bytes)
     if planned.peak <= most:
         schedule, placed = made, planned
     return shape_outputs(schedule), placed

@@ -13,11 +13,16 @@ class RoutineStage(ABC):
 
     arrays   the arrays that it accesses, by their places among the routine's operands, results and
              scratch; pointers to them are the parameters of its entry, in this order
-    aligned  what all these pointers are multiples of, in bytes, or more
+    aligned  what the pointers of `wide` are multiples of, in bytes, or more
     """
 
     arrays: tuple[int, ...] = field(compare=False, repr=False)
     aligned: int = field(default=16, kw_only=True)
+
+    @property
+    def wide(self) -> tuple[int, ...]:
+        """Those of `arrays` of which more than one element may be accessed at once."""
+        return self.arrays
 
     @property
     @abstractmethod

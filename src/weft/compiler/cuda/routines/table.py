@@ -6,6 +6,7 @@ from . import (
     control,  # noqa: F401
     draws,  # noqa: F401
     gather,  # noqa: F401
+    many,  # noqa: F401
     running,  # noqa: F401
     scatter,  # noqa: F401
     writes,  # noqa: F401

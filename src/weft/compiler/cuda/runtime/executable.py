@@ -129,7 +129,7 @@ class CudaExecutable(Calling):
         found, stops = [], bool(self._guards) and any([self._takes(i) for i in step.results])
         for stage in routine.stages:
             used = [buffers[k] for k in stage.arrays]
-            aligned = self._frame.aligned(used)
+            aligned = self._frame.aligned([buffers[k] for k in stage.wide])
             stage = stage if aligned >= stage.aligned else replace(stage, aligned=aligned)
             places = [*map(self._frame.position, used), *([0] if stops else [])]
             found.append((GridWork(stage, aligned, stops), places))

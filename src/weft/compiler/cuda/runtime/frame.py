@@ -8,9 +8,8 @@ import numpy as np
 from ....errors import BudgetExceeded
 from ...ir.schedule import Schedule
 from ...memory import MemoryPlan, call_bytes
+from ..arrays import aligned_of
 from ..gpu import Gpu
-
-_ALIGNED = 16  # bytes: the widest access of a thread
 
 
 class Frame:
@@ -63,12 +62,8 @@ class Frame:
             self.words[position] = address + offset
 
     def aligned(self, buffers: Sequence[int]) -> int:
-        """What the addresses of all of these are multiples of, at most `_ALIGNED` bytes."""
-        offsets = 0
-        for i in buffers:
-            b = self.schedule.buffers[i]
-            offsets |= b.offset * b.dtype.itemsize
-        return (offsets & -offsets) if offsets % _ALIGNED else _ALIGNED
+        """What the addresses of all of these are multiples of, in bytes."""
+        return aligned_of(self.schedule, buffers)
 
     # Tensors
 
