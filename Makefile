@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 LIGHT := $(VENV)/.light
 FULL := $(VENV)/.full
 
-.PHONY: demo test quick pythons lint bench soak array-api clean
+.PHONY: demo test quick pythons lint bench soak gpu-test array-api clean
 
 $(LIGHT): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -84,6 +84,10 @@ SOAKS := tests/test_fuzz.py tests/test_growth.py tests/io tests/train tests/arra
 
 soak: $(FULL)  ## twenty thousand random programs beside PyTorch, as many compiled; two hundred kills of each writer
 	WEFT_SOAK=1 $(BIN)/python -m pytest $(SOAKS) -n 2 --dist worksteal
+
+# By the Python at hand, since PyTorch with CUDA is the machine's; nothing is installed.
+gpu-test:  ## everything that needs a GPU, and one summary line; GPU_TEST holds options
+	$(PYTHON) tools/gpu_test.py $(GPU_TEST)
 
 array-api: $(FULL)  ## the public conformance suite; ARRAY_API_TESTS is its checkout
 	$(BIN)/python -m pip install --quiet pytest-json-report 'ndindex>=1.8' 'hypothesis>=6.151'

@@ -28,7 +28,7 @@ def copied(a: np.ndarray) -> np.ndarray:
     return np.ndarray(a.shape, a.dtype, memory, start + here - low, a.strides)
 
 
-def emulate(case: Case, down: bool, emulated: Emulated) -> list[np.ndarray]:
+def emulate(case: Case, down: bool, emulated) -> list[np.ndarray]:
     """The results; those that take an operand's memory are written there."""
     operands = [copied(a) for a in case.operands]
     outs = [copied(a) for a in case.outs]
@@ -38,16 +38,21 @@ def emulate(case: Case, down: bool, emulated: Emulated) -> list[np.ndarray]:
     return outs
 
 
-def check(case: Case) -> None:
+def check(case: Case, make=Emulated, unit: float | None = None) -> None:
+    """Compare what `make` runs with the CPU; `unit`: how far values may be off, if not the case's.
+
+    Two runs, in opposite orders of threads where that can be chosen, give the same bits.
+    """
     outs = [copied(a) for a in case.outs]
     native(case.kernel)([*case.operands, *outs])
-    emulated = Emulated(case.kernel, case.aligned)
-    up, down = (emulate(case, order, emulated) for order in (False, True))
+    machine = make(case.kernel, case.aligned)
+    up, down = (emulate(case, order, machine) for order in (False, True))
+    unit = case.bound if unit is None else unit
     for result, want, a, b in zip(case.kernel.results, outs, up, down, strict=True):
         np.testing.assert_array_equal(a, b, err_msg="the order of threads shows")
         exact = case.kernel.dtypes[result.value] in dtypes.SIGNED
         terms = case.kernel.piece if result.over_rows else 1
-        bound = 0.0 if exact else case.bound * terms
+        bound = 0.0 if exact else unit * terms
         np.testing.assert_allclose(
             a.astype(np.float64), want.astype(np.float64), rtol=0, atol=bound
         )

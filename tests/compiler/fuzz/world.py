@@ -91,9 +91,14 @@ def placed(raw: np.ndarray, device: str):
     import torch
 
     forwards = np.asarray(raw if min(raw.strides, default=0) >= 0 else raw.copy())
-    if raw.dtype == wf.bfloat16:
-        return torch.from_numpy(forwards.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(forwards)
+    half = raw.dtype == wf.bfloat16
+    made = torch.from_numpy(forwards.view(np.int16) if half else forwards)
+    made = made.view(torch.bfloat16) if half else made
+    if not device.startswith("cuda"):
+        return made
+    steps = sum((n - 1) * s for n, s in zip(made.shape, made.stride(), strict=True))
+    memory = made.as_strided((1 + steps if made.numel() else 0,), (1,)).to(device)
+    return memory.as_strided(made.shape, made.stride())
 
 
 class World:

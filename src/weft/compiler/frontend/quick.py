@@ -199,10 +199,11 @@ def _open_sequence(kind: type, parts: list[Open | None]) -> Open:
     count = len(parts)
 
     def opens(x: Any, leaves: list[Any], held: list[Any]) -> bool:
-        if x.__class__ is not kind or len(x) != count:
+        items: Any = x
+        if x.__class__ is not kind or len(items) != count:
             return False
         held.append(x)
-        for value, part in zip(x, parts):  # noqa: B905  (as many)
+        for value, part in zip(items, parts):  # noqa: B905  (as many)
             if part is None:
                 leaves.append(value)
             elif not part(value, leaves, held):

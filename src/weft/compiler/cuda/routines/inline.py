@@ -87,7 +87,8 @@ class InnerMachine:
         self.used += _apart(count * kind.lanes * kind.width // 8)
         return behind(self.threads.room, at)
 
-    def access(self, array: int, pointer: LLValue, size: int, align: int) -> None:
+    def access(self, array: int | LLValue, pointer: LLValue, size: int, align: int) -> None:
+        assert isinstance(array, int), "kernels of a body are launched one by one"
         number = self.arrays[array].number
         if number is not None:
             self.threads.machine.access(number, pointer, size, align)
