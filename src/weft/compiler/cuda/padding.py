@@ -30,6 +30,9 @@ def _pad(b: Builder, e: Equation) -> Replacement:
     n = avals[1].shape[1]
     if 2 * prod(lead) * m * k * n < FLOPS:
         return None
+    if lead:  # as one matrix, which other products may read, too
+        m = prod(lead) * m
+        left = b.emit("reshape", left, (m, k))
     across = [_turned(b, x) is not None for x in (left, right)]
     rows = _missing(m) if across[0] else 0
     terms = _missing(k) if not across[0] or across[1] else 0
@@ -37,8 +40,8 @@ def _pad(b: Builder, e: Equation) -> Replacement:
     if not rows + terms + columns:
         return None
     made = b.emit("matmul", _padded(b, left, rows, terms), _padded(b, right, terms, columns))
-    whole = tuple((0, size, 1) for size in (*lead, m, n))
-    return (b.emit("slice_", made, whole) if rows + columns else made,)
+    made = b.emit("slice_", made, ((0, m, 1), (0, n, 1))) if rows + columns else made
+    return (b.emit("reshape", made, (*avals[0].shape[:-1], n)) if lead else made,)
 
 
 def _missing(n: int) -> int:
@@ -59,5 +62,4 @@ def _padded(b: Builder, x: int, below: int, behind: int) -> int:
     source = _turned(b, x)
     if source is not None:
         return b.emit("permute", _padded(b, source, behind, below), (1, 0))
-    lead = [(0, 0)] * (b.aval(x).ndim - 2)
-    return b.emit("pad", x, (*lead, (0, below), (0, behind)), 0)
+    return b.emit("pad", x, ((0, below), (0, behind)), 0)

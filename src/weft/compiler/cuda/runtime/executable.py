@@ -418,14 +418,24 @@ class CudaExecutable(Calling):
         return n, next(k for k, s in enumerate(steps) if i in map(storage, s.writes))
 
     def measures(self) -> Sequence[Measure] | None:
-        """What each step takes, on memory of its own that is full of zeros; measured once."""
+        """What each step takes, measured once: on the arrays of the last call that still exist.
+
+        What steps write is copied first, and zeros stand for other arrays.
+        """
         if self._measures is None:
             with self.gpu.current():
-                self._place([self.arrays.zeros(*self._like(i)) for i in range(len(self._checked))])
+                self._place([self._stand_in(i) for i in range(len(self._checked))])
                 self._measures = self.gpu.measure(self.schedule, self._actions, self._drop_after)
                 self._unplace()
                 self._status.zero_()
         return self._measures
+
+    def _stand_in(self, i: int) -> Any:
+        """An array like that of a call, for timing."""
+        found = self._checked[i]()
+        if found is None or i >= self.signature.inputs or not self._usable(found, i):
+            return self.arrays.zeros(*self._like(i))
+        return self.arrays.copy(found) if i in self.signature.written else found
 
     def release(self) -> None:
         self._graph, self._seen = None, None
