@@ -113,8 +113,6 @@ def fit_lines(kernel: Kernel, groups: int, count: int, lanes: int) -> tuple[int,
     most = min(power_of_two(groups), BLOCK)
     while team < most and not fits(team):
         team *= 2
-    if team == BLOCK > WARP and count >= LINES and not fits(team):
-        team //= 2  # one line is loaded while the threads of another wait for each other
     lines = 1 if team > WARP else max(min(SHORT, WARP * power_of_two(count)) // team, WARP // team)
     return team, lines, fits(team)
 

@@ -32,7 +32,9 @@ def _pad(b: Builder, e: Equation) -> Replacement:
         return None
     if lead:  # as one matrix, which other products may read, too
         m = prod(lead) * m
-        left = b.emit("reshape", left, (m, k))
+        source = b.made_by(left, "reshape")
+        same = source is not None and b.shape(source.inputs[0]) == (m, k)
+        left = source.inputs[0] if source and same else b.emit("reshape", left, (m, k))
     across = [_turned(b, x) is not None for x in (left, right)]
     rows = _missing(m) if across[0] else 0
     terms = _missing(k) if not across[0] or across[1] else 0
