@@ -195,7 +195,7 @@ def _open_node(structure: optree.PyTreeSpec, orders: Iterator[tuple[str, ...]]) 
     return _open_sequence(structure.type, parts)
 
 
-def _open_sequence(kind: type, parts: list[Open | None]) -> Open:
+def _open_sequence(kind: type[Any], parts: list[Open | None]) -> Open:
     count = len(parts)
 
     def opens(x: Any, leaves: list[Any], held: list[Any]) -> bool:
