@@ -165,7 +165,9 @@ def _seen(out, args, world: World) -> list[Any]:
     held = [world.P0.grad, world.P1.grad]
     leaves = [*optree.tree_leaves((out, None), none_is_leaf=True), *tensors, *grads, *around, *held]
     state = [repr(wf.random.get_state())]
-    return [x.detach().numpy().copy() if isinstance(x, wf.Tensor) else x for x in leaves] + state
+    tensor = wf.Tensor
+    seen = [x.detach().to("cpu").numpy().copy() if isinstance(x, tensor) else x for x in leaves]
+    return [*seen, *state]
 
 
 def plain(f):

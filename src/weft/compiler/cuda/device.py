@@ -161,6 +161,8 @@ class NvidiaGpu:
             except BaseException:
                 with suppress(RuntimeError):  # what invalidated the capture is the error to tell of
                     graph.capture_end()
+                # PyTorch's allocator may still take what this stream allocates for the graph's.
+                del self._capturing
                 raise
             graph.capture_end()
         return graph.replay
