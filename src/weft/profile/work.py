@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..compiler.ir.kernel import FoldStep
+from ..compiler.ir.flops import kernel_flops
 from ..compiler.ir.schedule import (
     GemmStep,
     GuardStep,
@@ -17,7 +17,7 @@ from ..compiler.ir.schedule import (
     ScheduleStep,
     TiledStep,
 )
-from ..core.op import TABLE, Op, Partials
+from ..core.op import Op
 from ..ops.flops import flops
 from .tape import Described, Span
 
@@ -125,24 +125,12 @@ def _step_flops(step: ScheduleStep) -> int | None:
     if isinstance(step, GemmStep):
         return step.flops
     if isinstance(step, TiledStep):
-        return step.product.flops + _kernel_flops(step.then)
+        return step.product.flops + kernel_flops(step.then.kernel)
     if isinstance(step, KernelStep):
-        return _kernel_flops(step)
+        return kernel_flops(step.kernel)
     if isinstance(step, NativeStep):
         return step.routine.flops
     return 0 if isinstance(step, GuardStep) else None
-
-
-def _kernel_flops(step: KernelStep) -> int:
-    """One for each row that computes and each fold, at every point of the domain."""
-    return prod(step.kernel.domain) * sum(_computes(s) for s in step.kernel.steps)
-
-
-def _computes(s: Any) -> bool:
-    if isinstance(s, FoldStep):
-        return True
-    op = TABLE.get(s.row)
-    return op is not None and isinstance(op.rule, Partials) and op.moves in ("", "sums")
 
 
 def _step_bytes(schedule: Schedule, step: ScheduleStep) -> int:

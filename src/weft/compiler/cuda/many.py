@@ -19,7 +19,8 @@ from .flat import FlatPlan
 from .folds import FoldPlan
 from .routines.many import ManyKernels, access_of, body_key, plan_part, reach_of
 
-# Elements of a kernel at most: larger ones take longer than a launch.
+# Elements of a kernel at most: larger ones take longer than a launch, and what they read may be in
+# the cache only where they are.
 ELEMENTS = 1 << 20
 # Parameters of a launch at most (they have 4 KiB), and bodies of its code.
 PARAMETERS, BODIES = 400, 8

@@ -6,6 +6,7 @@ from functools import cached_property, lru_cache
 
 from ....core.record import record
 from ...emit.code import LLValue, Type
+from ...ir.flops import kernel_flops
 from ...ir.kernel import FoldStep, Kernel, Operand, Result, reach
 from ...ir.routine import RoutineArray
 from ..arrays import dtypes_of
@@ -94,6 +95,10 @@ class ManyKernels(GridRoutine):
         every = tuple(range(len(self._accesses)))
         return (ManyStage(every, self.kernels, self.members, aligned=self.aligned),)
 
+    @property
+    def flops(self) -> int | None:
+        return sum([kernel_flops(self.kernels[m[0]]) for m in self.members])
+
     def describe(self) -> list[str]:
         counts = [sum(m[0] == k for m in self.members) for k in range(len(self.kernels))]
         pairs = zip(counts, self.kernels, strict=True)
@@ -168,7 +173,8 @@ class ManyStage(RoutineStage):
             # The longest decides whether indices have 64 bits.
             longest = max(range(len(members)), key=lambda n: members[n].length)
             sized = len({m.length for m in members}) > 1
-            yield _Body(*plans[longest], tuple(members), sized)
+            form, plan = plans[longest]
+            yield _Body(form, plan, tuple(members), sized)
 
     def emit(self, machine: Machine) -> None:
         code, end, block = machine.code, machine.code.label(), machine.block()
