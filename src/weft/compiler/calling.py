@@ -197,6 +197,17 @@ def library_results(
     return (z,) if op.outputs == 1 else tuple(z)
 
 
+def refuse_own_operations(schedule: Schedule, device: str) -> None:
+    """Refuse custom operations, which would get NumPy's arrays."""
+    for step in schedule.steps:
+        if isinstance(step, LibraryStep) and step.op.foreign:
+            raise errors.StagingError(
+                f"compile: {step.op.name} is a custom operation that runs at each call (at "
+                f"{step.line}), which compiled functions have on 'cpu' only; the tensors are on "
+                f"{device!r}: call it outside of the compiled function"
+            )
+
+
 def refusal(step: GuardStep, seen: np.ndarray | None) -> Exception:
     """The error of a guard whose flag was false; `seen` are the indices that it checked."""
     message = step.message

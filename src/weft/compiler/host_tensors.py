@@ -9,9 +9,7 @@ import numpy as np
 from ..backend.device import as_numpy
 from ..core.record import record
 from ..core.types import Raw
-from ..errors import StagingError
-from .calling import note_copy, signature_of
-from .ir.schedule import LibraryStep, Schedule
+from .calling import note_copy, refuse_own_operations, signature_of
 from .raw.arrays import RawArrays
 from .target import Ending, Executable, Measure
 
@@ -95,7 +93,7 @@ class HostTensors(_Around):
     """
 
     def __init__(self, executable: Executable, arrays: RawArrays, on_host: Collection[int]):
-        _refuse_own_operations(executable.schedule, arrays.device)
+        refuse_own_operations(executable.schedule, arrays.device)
         super().__init__(executable)
         self._arrays, self._on_host = arrays, frozenset(on_host)
         self._written = signature_of(self.schedule).written
@@ -138,17 +136,6 @@ class HostTensors(_Around):
                 views[i] = views[i].copy()
                 note_copy(self.copies, i, why)
         self._arrays.note_write([arrays[i] for i in written if id(views[i]) in of.known])
-
-
-def _refuse_own_operations(schedule: Schedule, device: str) -> None:
-    """Refuse custom operations, which would get NumPy's arrays."""
-    for step in schedule.steps:
-        if isinstance(step, LibraryStep) and step.op.foreign:
-            raise StagingError(
-                f"compile: {step.op.name} is a custom operation that runs at each call (at "
-                f"{step.line}), which compiled functions have on 'cpu' only; the tensors are on "
-                f"{device!r}: call it outside of the compiled function"
-            )
 
 
 class _OwnedMemory:

@@ -13,7 +13,7 @@ from ....core.late import TELLERS
 from ....core.origin import line_of
 from ....errors import StagingError
 from ....graph.graph import Literal
-from ...calling import Calling, library_results, note_copy, refusal
+from ...calling import Calling, library_results, note_copy, refusal, refuse_own_operations
 from ...ir.routine import RoutineArray, array
 from ...ir.schedule import (
     GemmStep,
@@ -53,6 +53,7 @@ class CudaExecutable(Calling):
     def __init__(self, schedule: Schedule, placed: MemoryPlan, gpu: Gpu, capture: bool = True):
         verify(schedule, PRODUCT_DTYPES)
         verify_plan(schedule, placed)
+        refuse_own_operations(schedule, gpu.name)
         super().__init__(schedule, gpu.arrays)
         self.plan, self.gpu, self._bodies = placed, gpu, Bodies(gpu.arrays)
         self._guards = [s for s in schedule.steps if isinstance(s, GuardStep)]
