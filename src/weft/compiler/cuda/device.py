@@ -1,5 +1,6 @@
 """NVIDIA's GPUs through PyTorch: its context, its streams, its allocator, its graphs."""
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -154,7 +155,7 @@ class NvidiaGpu:
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(self._capturing):
+        with torch.cuda.stream(self._capturing), _no_collection():
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 work()
@@ -176,6 +177,18 @@ class NvidiaGpu:
 def gpu_of(device: str) -> NvidiaGpu:
     """The GPU of a device, by Weft's name of it."""
     return NvidiaGpu(device)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A block without garbage collection: freeing other programs' graphs would end a capture."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _nothing() -> None:
