@@ -28,6 +28,9 @@ DOCUMENTED = (
     "is assigned a value that is being differentiated",
     "as it was before the call, which has written into it",
     "the body of a loop or branch is written into one from outside",
+    # On a GPU: what reads values on the host.
+    "while cannot be captured in a graph",
+    "inv cannot be captured in a graph",
 )
 
 
