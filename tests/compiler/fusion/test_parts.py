@@ -19,7 +19,7 @@ from weft.compiler.fusion.assemble import Assembly
 from weft.compiler.fusion.budget import apply_checkpoints
 from weft.compiler.fusion.classify import UnitKind
 from weft.compiler.ir.schedule import GemmStep, KernelStep, Schedule
-from weft.compiler.ir.verify import verify
+from weft.compiler.ir.verify import MalformedSchedule, verify
 from weft.compiler.memory import call_bytes, verify_plan
 from weft.compiler.target import optimise
 from weft.core.checkpointing import CheckpointConfig
@@ -370,8 +370,20 @@ def test_products_that_cannot_access_a_place_show(monkeypatch, check, f):
 
 
 def test_a_donated_whole_that_is_written_early_shows(monkeypatch):
-    right = parts.Placement.__init__
-    monkeypatch.setattr(
-        parts.Placement, "__init__", lambda self, grouping, aligned, _: right(self, grouping, 1, ())
-    )
-    assert shows(range(GRAPHS))
+    """A product reads the donated input, and a part that would be in its memory by then."""
+
+    def f(x, y, z):
+        part = wf.tanh(y)
+        return wf.concat([part, wf.sin(z)]), x @ part.T
+
+    graph = traced(f, *(np.ones(s, np.float32) for s in ((4, 4), (2, 4), (2, 4))))
+    target, right = GpuLike(ALWAYS, ()), parts.Placement.__init__
+    schedule, _ = lowered(graph, target, {0: 0})
+    assert schedule.donated and len(copies(schedule)) == 2
+
+    def wrong(self, grouping, aligned, fixed):
+        right(self, grouping, aligned, ())
+
+    monkeypatch.setattr(parts.Placement, "__init__", wrong)
+    with pytest.raises(MalformedSchedule, match="not there"):
+        lowered(graph, target, {0: 0})
