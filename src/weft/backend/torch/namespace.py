@@ -99,10 +99,6 @@ def all_finite(x: Array) -> bool:
     return bool(torch.isfinite(x).all())
 
 
-_REAL = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
-_shrink_backward = torch.ops.aten.hardshrink_backward.default
-
-
 def strong_product(g: Array, d: Array) -> Array:
     """g·d with an exact zero wherever either is zero."""
     return zero_where_zero(zero_where_zero(g * d, g), d)
@@ -112,8 +108,6 @@ def zero_where_zero(c: Array, g: Operand) -> Array:
     """c, a product with g, with an exact zero wherever g is zero."""
     if not isinstance(g, torch.Tensor):
         return c if g else torch.zeros_like(c)
-    if c.dtype is g.dtype and c.shape == g.shape and c.dtype in _REAL:
-        return _shrink_backward(c, g, 0.0)  # c where not |g| ≤ 0, in one pass
     return torch.where(g == 0, torch.zeros((), dtype=c.dtype, device=c.device), c)
 
 
