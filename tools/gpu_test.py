@@ -1,8 +1,9 @@
 """Everything that needs a GPU, with one summary line: `make gpu-test`.
 
-Rows on the GPU, random programs compiled beside eager, kernels and routines launched between guard
-regions, runs that repeat bit for bit, captured beside uncaptured, and all tests that are skipped
-elsewhere. Each part is a process of its own, so that one that crashes leaves the others alone.
+Rows on the GPU, eager and compiled, random programs compiled beside eager, kernels and routines
+launched between guard regions, runs that repeat bit for bit, captured beside uncaptured, and all
+tests that are skipped elsewhere. Each part is a process of its own, so that one that crashes leaves
+the others alone.
 Nothing is installed: the Python that runs this has PyTorch with CUDA, pytest and pytest-xdist.
 
     python tools/gpu_test.py --minutes 10 --programs 3000
@@ -34,11 +35,12 @@ ALONE = [sys.executable, "-m", "pytest", "--light", "-q", "-p", "no:cacheprovide
 PYTEST = [*ALONE, "-n", str(WORKERS), "--dist", "worksteal"]
 PARTS = {
     "rows": ["tests/table", "-k", "cuda"],
+    "compiled": [f"{HERE}/test_rows.py", "-k", "not torch"],
     "kernels": [f"{HERE}/test_launched.py", "-k", "not emulated"],
     "bits": [f"{HERE}/test_captured.py", "-k", "not torch"],
     "others": ["tests", "--ignore=tests/table", f"--ignore={HERE}", "-k", "cuda or gpu"],
 }
-ORDER = ("kernels", "bits", "programs", "rows", "others")
+ORDER = ("kernels", "bits", "programs", "compiled", "rows", "others")
 ROUTINES = ("take", "take_along", "index_put", "segment_sums", "scattered_sums", "running", "draws")
 SANITIZED = [
     *(f"test_random_kernels_write_their_results_only[cuda-{n}]" for n in range(60)),

@@ -76,9 +76,10 @@ def slice_set(x: Array, v: Operand, index: Index) -> Array:
 def write_slice(x: Array, v: Operand, index: Index) -> Array:
     """v written into x itself."""
     key, backwards = _key(index)
-    if backwards and isinstance(v, torch.Tensor):
-        v = v.expand(x[key].shape).flip(backwards)
-    x[key] = v
+    if not isinstance(v, torch.Tensor):
+        x[key].fill_(v)  # assigned, it would be a tensor in the host's memory first
+        return x
+    x[key] = v.expand(x[key].shape).flip(backwards) if backwards else v
     return x
 
 

@@ -25,11 +25,13 @@ from ....core.value import TENSORS, Value, aval_of
 
 LARGEST = 2**20  # bytes of an array whose contents are compared at each call
 
+# What extensions hide from Python, and functions of theirs are bound to: the same if identical.
+_CAPSULE = type(datetime.datetime_CAPI)
 # Immutable types: two values are the same if they are equal and of the same type.
 _EQUAL = frozenset(
     (
         *(int, str, bytes, bool, type(None), type(...), type(NotImplemented), range, slice),
-        *(CodeType, decimal.Decimal, fractions.Fraction, re.Pattern, uuid.UUID),
+        *(CodeType, _CAPSULE, decimal.Decimal, fractions.Fraction, re.Pattern, uuid.UUID),
         *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
         *(pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath),
     )
