@@ -45,6 +45,7 @@ class Limits:
     remat_share        of the peak
     remat_bytes        the least bytes of a value that is computed again
     remat_rows         the most rows of a chain that computes a value again
+    remat_free         whether only values are computed again that kernels take no longer for
     source_worth       a source is kept if that frees so many times its bytes
     """
 
@@ -80,6 +81,7 @@ class Limits:
     remat_share: float = 0.01
     remat_bytes: int = 1 << 14
     remat_rows: int = 8
+    remat_free: bool = False
     source_worth: float = 1.5
 
     def rows_of_piece(self, rows: int, columns: int) -> int:

@@ -11,6 +11,7 @@ import weft as wf
 from weft.compiler.cpu.epilogues import fuse_epilogues
 from weft.compiler.cpu.runtime.executable import NativeExecutable
 from weft.compiler.cpu.target import CPU
+from weft.compiler.cuda.limits import GPU_LIMITS
 from weft.compiler.fusion.assemble import Assembly
 from weft.compiler.fusion.low_memory import schedule_and_plan
 from weft.compiler.fusion.remat import remat
@@ -18,11 +19,12 @@ from weft.compiler.ir.verify import verify
 from weft.compiler.ir.views import views_of
 from weft.compiler.limits import LIMITS
 from weft.compiler.memory import plan
-from weft.compiler.pipeline import current_target, lower
+from weft.compiler.pipeline import current_target, lower, lower_anew
 from weft.graph.graph import Graph
 from weft.graph.verify import verify as verify_graph
 
 from ..fusion.test_random_graphs import SHAPES, descent, given, program
+from ..gpu_like import GpuLike
 from ..passes.graphs import lines, traced
 from ..schedules import Machine, by_rows, compare, optimised, scheduled
 
@@ -202,3 +204,28 @@ def test_a_stored_schedule_is_the_lean_one(tmp_path, monkeypatch):
     second = lower(traced(deep, rows, SCALE, WEIGHT), {}, CPU)
     assert first[1] == second[1] and str(first[0]) == str(second[0])
     assert first[1].size < plan(scheduled(prepared(deep, rows, SCALE, WEIGHT))).size
+
+
+# -- what is computed again on a GPU ---------------------------------------------------------
+
+
+def residual(x, *weights):
+    """Blocks whose sums are computed again from the products of all blocks before, if at all."""
+    for w in weights:
+        x = x + wf.tanh(x @ w) * 0.5
+    return (x * x).sum()
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_nothing_is_computed_again_that_takes_longer(free):
+    arrays = [np.ones((256, 256), np.float32) for _ in range(7)]
+    graph = traced(wf.grad(residual, argnums=tuple(range(7))), *arrays)
+    limits = replace(GPU_LIMITS, arena_bytes=0, remat_free=free, remat_bytes=0)
+    found = []
+    for rounds in (0, 4):
+        target = GpuLike(replace(limits, remat_rounds=rounds), ())
+        schedule, placed = lower_anew(graph, {}, target)
+        found.append((placed.peak, sum([target.cost(schedule, step) for step in schedule.steps])))
+    (most, time), (peak, longer) = found
+    assert peak <= most
+    assert (longer <= time) == free

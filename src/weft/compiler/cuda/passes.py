@@ -17,6 +17,7 @@ from ..passes.narrow import narrow
 from ..passes.products import products
 from ..passes.sink import sink
 from ..target import Passes, optimise
+from . import attend
 from .computes import PRODUCT_DTYPES
 from .padding import pad_products
 from .routines.table import ROWS, readable
@@ -26,7 +27,7 @@ PASSES: Passes = (
     ("loops", loops),
     ("fission", fission),
     ("fold", fold),
-    ("expand", lambda graph: expand(graph, EXPANSIONS)),
+    ("expand", lambda graph: expand(graph, EXPANSIONS | attend.EXPANSIONS)),
     ("contract", partial(contract, dtypes=PRODUCT_DTYPES)),
     ("algebra", algebra),
     ("layout", layout),

@@ -1,6 +1,7 @@
 """From a graph to a schedule: groups become kernels, products GEMMs, the rest views and calls."""
 
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -169,6 +170,20 @@ class Assembly:
         """The moment of peak memory, and the equations that run after it."""
         found = peak_of(self.works, self.order, frozenset(self.outputs))
         return found, {k for u in found.later for k in self.grouping.units[u].equations}
+
+    def early(self) -> int:
+        """The most bytes at a time that are there for parts which are computed later.
+
+        A whole is alive from its first part on, which is long before its last one, maybe.
+        """
+        place, change = {u: n for n, u in enumerate(self.order)}, [0] * len(self.order)
+        for whole, parts in self.placement.within.items():
+            at = [place[self.grouping.unit_of[x]] for x in (*parts, whole)]
+            change[min(at)] += _nbytes(self.graph.avals[whole])
+            for n, x in zip(at, parts, strict=False):
+                change[n] -= _nbytes(self.graph.avals[x])
+            change[at[-1]] -= self._own_bytes(whole)
+        return max(accumulate(change), default=0)
 
     @property
     def points(self) -> set[int]:

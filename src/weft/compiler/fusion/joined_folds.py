@@ -6,6 +6,7 @@ where both read or compute the same array, they become one kernel, and an array 
 needs is never stored.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -18,8 +19,9 @@ from ..limits import Limits
 
 def join_column_folds(schedule: Schedule, limits: Limits) -> Schedule:
     """Fuse column sums into kernels that walk the same rows."""
-    steps = list(schedule.steps)
-    at = 0
+    steps, at, wanted = list(schedule.steps), 0, Counter(map(schedule.storage, schedule.outputs))
+    for step in steps:
+        wanted.update(_reads(schedule, step))
     while at < len(steps):
         step = steps[at]
         host = _host(schedule, steps, at) if _is_sum(step) else None
@@ -32,8 +34,11 @@ def join_column_folds(schedule: Schedule, limits: Limits) -> Schedule:
         if host is None:
             at += 1
             continue
-        steps[host] = _fuse(_by_rows(steps[host], step), step)
-        steps[host] = _without(steps[host], _unread(schedule, steps, host))
+        before = steps[host]
+        made = _fuse(_by_rows(before, step), step)
+        wanted.subtract([*_reads(schedule, before), *_reads(schedule, step)])
+        wanted.update(_reads(schedule, made))
+        steps[host] = _without(made, {i for i in _writes(schedule, made) if wanted[i] <= 0})
     return replace(schedule, steps=tuple(steps))
 
 
@@ -189,12 +194,12 @@ def _fuse(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
     )
 
 
-def _unread(schedule: Schedule, steps: Sequence[ScheduleStep], host: int) -> set[int]:
-    """The storage that a step writes and nothing reads."""
-    wanted = {schedule.storage(i) for i in schedule.outputs}
-    for step in steps:
-        wanted |= {schedule.storage(i) for i in step.reads}
-    return {schedule.storage(i) for i in steps[host].writes} - wanted
+def _reads(schedule: Schedule, step: ScheduleStep) -> list[int]:
+    return [schedule.storage(i) for i in step.reads]
+
+
+def _writes(schedule: Schedule, step: ScheduleStep) -> list[int]:
+    return [schedule.storage(i) for i in step.writes]
 
 
 def _without(step: ScheduleStep, storages: set[int]) -> ScheduleStep:

@@ -1,6 +1,7 @@
 """Rematerialise values where that lowers the peak of the memory plan."""
 
 from collections.abc import Mapping
+from math import inf
 
 from ...graph.graph import Graph
 from ..ir.schedule import Schedule
@@ -22,13 +23,12 @@ def schedule_and_plan(
     made, limits = Assembly(graph, target, donated), target.limits
     schedule, placed = _plan(made)
     in_place = bool(made.placement.placed)
-    if in_place and placed.peak >= limits.arena_bytes:
-        # A whole is alive from its first part on, which is long before its last one, maybe.
+    if placed.peak >= limits.arena_bytes and made.early() > placed.peak * limits.remat_share:
         other = Assembly(graph, target, donated, in_place=False)
         tried = _plan(other)
         if tried[1].peak < placed.peak * (1 - limits.remat_share):
             in_place, made, (schedule, placed) = False, other, tried
-    switch = False
+    switch, time = False, _time(schedule, target) if limits.remat_free else inf
     for _ in range(limits.remat_rounds):
         if placed.peak < limits.arena_bytes:
             break
@@ -37,6 +37,8 @@ def schedule_and_plan(
         other = None if graph is made.graph else Assembly(graph, target, donated, in_place)
         tried = None if other is None else _plan(other)
         most = placed.peak * (1 - limits.remat_share)
+        if tried is not None and limits.remat_free and _time(tried[0], target) > time:
+            tried = None
         if other is not None and tried is not None and tried[1].peak <= most:
             made, (schedule, placed) = other, tried
         elif switch:
@@ -44,6 +46,11 @@ def schedule_and_plan(
         else:
             switch = True
     return _tune(schedule, placed, target)
+
+
+def _time(schedule: Schedule, target: Lowering) -> float:
+    """An estimate of the time of all steps."""
+    return sum([target.cost(schedule, step) for step in schedule.steps])
 
 
 def _tune(schedule: Schedule, placed: MemoryPlan, target: Lowering) -> tuple[Schedule, MemoryPlan]:

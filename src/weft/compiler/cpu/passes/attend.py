@@ -1,50 +1,17 @@
 """Attention for native code: results with all heads of a position side by side.
 
-Networks concatenate heads that way, so the consumer reads them in place; and for one projection to
-queries, keys and values, the gradients are the parts of one array.
+For one projection to queries, keys and values, the gradients are the parts of one array.
 """
 
 import numpy as np
 
 from ....core import dtypes
-from ....core.aval import Aval
-from ....core.op import TABLE, Op
+from ....core.op import Op
 from ....graph.graph import Literal
 from ...passes.expand import Expansion
+from ...passes.heads import ATTENTION, GRADIENT, by_heads, gradient_shapes, gradients
 from ...passes.rewriting import Builder
 from ..routines.heads import NATIVE
-
-
-def _swap_axes(axes: int, at: int) -> tuple[int, ...]:
-    """The permutation that swaps two neighbouring axes."""
-    order = list(range(axes))
-    order[at], order[at + 1] = order[at + 1], order[at]
-    return tuple(order)
-
-
-def _by_positions(a: Aval) -> Aval:
-    *lead, heads, length, width = a.shape
-    return a.like((*lead, length, heads, width))
-
-
-def _attend_shape(q, k, v, mask, seeds, causal, scale, p, dtype):
-    out, lse = TABLE["attention"].shape(q, k, v, mask, seeds, causal, scale, p, dtype)
-    return _by_positions(out), lse
-
-
-def _attend(xp, q, k, v, mask, seeds, causal, scale, p, dtype):
-    out, lse = xp.attention(q, k, v, mask, seeds, causal, scale, p, dtype)
-    return np.swapaxes(out, -3, -2), lse
-
-
-ATTENTION = Op(
-    name="attention_by_positions",
-    compute=_attend,
-    shape=_attend_shape,
-    rule=None,
-    arity=5,
-    outputs=2,
-)
 
 
 def _wide(b: Builder, *arrays):
@@ -74,37 +41,18 @@ def _attention(b: Builder, q, k, v, mask, seeds, causal, scale, p, dtype):
         return None
     args = (causal, float(scale), float(p), b.dtype(q))
     out, lse = b.emit(ATTENTION, q, k, v, mask, seeds if p else Literal(0), *args)
-    return _by_heads(b, out), lse
-
-
-def _gradient_shape(g, h, out, lse, q, k, v, mask, seeds, causal, scale, p):
-    args = (g, h, out, lse, q, k, v, mask, seeds, causal, scale, p)
-    return tuple(map(_by_positions, TABLE["attention_gradient"].shape(*args)))
-
-
-def _gradient(xp, *args):
-    return tuple(np.swapaxes(d, -3, -2) for d in xp.attention_gradient(*args))
-
-
-GRADIENT = Op(
-    name="attention_gradient_by_positions",
-    compute=_gradient,
-    shape=_gradient_shape,
-    rule=None,
-    arity=9,
-    outputs=3,
-)
+    return by_heads(b, out), lse
 
 
 def _together_shape(*args):
-    first, *_ = _gradient_shape(*args)
+    first, *_ = gradient_shapes(*args)
     *lead, heads, width = first.shape
     return first.like((*lead, 3, heads, width))
 
 
 TOGETHER = Op(
     name="attention_gradient_together",
-    compute=lambda xp, *args: np.stack(_gradient(xp, *args), -3),
+    compute=lambda xp, *args: np.stack(gradients(xp, *args), -3),
     shape=_together_shape,
     rule=None,
     arity=9,
@@ -119,17 +67,12 @@ def _attention_gradient(b: Builder, g, h, out, lse, q, k, v, mask, seeds, causal
     args += (causal, float(scale), float(p))
     made = GRADIENT.shape(*map(b.aval, args[:9]), *args[9:])
     if len({a.shape for a in made}) > 1:
-        return tuple(_by_heads(b, d) for d in b.emit(GRADIENT, *args))
+        return tuple(by_heads(b, d) for d in b.emit(GRADIENT, *args))
     whole = b.emit(TOGETHER, *args)
     *sizes, _, heads, width = b.shape(whole)
     index = [(0, n, 1) for n in sizes]
     parts = [(*index, i, (0, heads, 1), (0, width, 1)) for i in range(3)]
-    return tuple(_by_heads(b, b.emit("slice_", whole, part)) for part in parts)
-
-
-def _by_heads(b: Builder, x: int) -> int:
-    n = len(b.shape(x))
-    return b.emit("permute", x, _swap_axes(n, n - 3))
+    return tuple(by_heads(b, b.emit("slice_", whole, part)) for part in parts)
 
 
 def _alike(b: Builder, g, h, out, lse, q) -> bool:

@@ -1,0 +1,42 @@
+"""Attention for a GPU: results with all heads of a position side by side.
+
+PyTorch's kernels give results in the order of the queries' memory, and queries are parts of one
+projection as a rule. What they do not take (masks, dropout) stays the row that it is.
+"""
+
+from typing import Any
+
+from ...core import dtypes
+from ...graph.graph import Literal
+from ..passes.expand import Expansion
+from ..passes.heads import ATTENTION, GRADIENT, by_heads
+from ..passes.rewriting import Builder
+
+_DTYPES = (*dtypes.HALF, dtypes.float32)
+
+
+def _is_plain(b: Builder, *arrays: Any, mask: Any, p: float) -> bool:
+    """Whether there are kernels for a call, as far as that is known here."""
+    if p or not isinstance(mask, Literal) or any([isinstance(x, Literal) for x in arrays]):
+        return False
+    return {b.dtype(x) for x in arrays} <= set(_DTYPES)
+
+
+def _attention(b: Builder, q, k, v, mask, seeds, *static):
+    if not _is_plain(b, q, k, v, mask=mask, p=static[2]):
+        return None
+    out, lse = b.emit(ATTENTION, q, k, v, mask, seeds, *static)
+    return by_heads(b, out), lse
+
+
+def _attention_gradient(b: Builder, g, h, out, lse, q, k, v, mask, seeds, *static):
+    if not _is_plain(b, g, out, lse, q, k, v, mask=mask, p=static[2]):
+        return None
+    made = b.emit(GRADIENT, g, h, out, lse, q, k, v, mask, seeds, *static)
+    return tuple(by_heads(b, d) for d in made)
+
+
+EXPANSIONS: dict[str, Expansion] = {
+    "attention": _attention,
+    "attention_gradient": _attention_gradient,
+}
