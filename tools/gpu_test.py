@@ -31,7 +31,8 @@ WORKERS = 8
 STUCK = 180.0  # seconds after which a program that says nothing is ended
 CRASHES = 10  # after which no more processes take the place of those that ended
 HERE = "tests/compiler/cuda"
-ALONE = [sys.executable, "-m", "pytest", "--light", "-q", "-p", "no:cacheprovider"]
+ALONE = [sys.executable, "-m", "pytest", "--light", "-q"]
+ALONE += ["-p", "no:cacheprovider", "-p", "no:benchmark"]  # which warns of xdist, an error here
 PYTEST = [*ALONE, "-n", str(WORKERS), "--dist", "worksteal"]
 PARTS = {
     "rows": ["tests/table", "-k", "cuda"],

@@ -2,8 +2,6 @@
 
 from math import prod
 
-import numpy as np
-
 from ..core import dtypes
 from ..core.aval import Aval, axis_in
 from ..core.op import Caller
@@ -16,10 +14,9 @@ from .batching import Along, spread
 from .elementwise import minimum, where
 from .index import as_array
 from .logic import isnan, less, less_equal, logical_and, logical_not, logical_or
-from .positions import index_like
 from .rows import general, row_without_derivative
 from .samples import order as samples
-from .structural import reshape, squeeze
+from .structural import cast, reshape, squeeze
 
 
 def _order_shape(name: str, dtype=None):
@@ -174,7 +171,7 @@ def _batch_searchsorted(call, size, mapped, args, static):
     x = x if mapped[1] else spread(as_array(sequence, x), size)
     (_, n), shape = sequence.shape, tuple(x.shape)
     x = reshape(x, (size, prod(shape[1:])))
-    passed = index_like(x, np.zeros(x.shape, np.int64))
+    passed = cast(less(x, x), dtypes.int64)  # zeros, wherever x is
     for k in reversed(range(n.bit_length())):
         further = passed + (1 << k)
         last = take_along_axis(sequence, minimum(further, n) - 1, 1)

@@ -12,7 +12,7 @@ from ..core.box import BOXED
 from ..core.call import caller
 from ..core.op import TABLE, Caller
 from ..core.types import Array
-from ..core.value import TENSORS, wrap
+from ..core.value import TENSORS, as_new_constant, wrap
 from ..errors import DTypeError, IndexingError
 from ..graph.guard import WITHIN
 from .batching import pointwise
@@ -62,7 +62,7 @@ def index_like(x: Array, i: Any) -> Array:
         return i if type(x) in TENSORS else i._data
     if type(i) is not type(raw) and type(i) not in BOXED:
         i = BACKENDS[type(raw)].as_index(i, raw)
-    return wrap(i) if type(x) in TENSORS else i
+    return as_new_constant(wrap(i)) if type(x) in TENSORS else i
 
 
 def _ravel_shape(avals: list[Aval], sizes) -> Aval:

@@ -16,7 +16,7 @@ from weft.compiler.cuda.runtime.cells import Cells
 from weft.compiler.ir.kernel import Kernel
 from weft.nn import functional as F
 
-from ..fuzz.oracle import Mismatch, Run, check, mode_of, outcome
+from ..fuzz.oracle import DOCUMENTED, Mismatch, Run, check, mode_of, outcome
 from ..fuzz.writer import written
 from . import emulated_gpu
 from .emulator import AccessOutside, Emulated
@@ -70,8 +70,12 @@ def trained(device: str, steps: int = 4) -> list[bytes]:
                 wf.tensor(rng.integers(0, high, shape), device=device)
                 for high, shape in ((11, (4, 36)), (5, (4,)))
             )
-            found.append(compiled(image, words, classes).detach().numpy().tobytes())
-        return found + [x.detach().numpy().tobytes() for x in p.values()]
+            found.append(bytes_of(compiled(image, words, classes)))
+        return [*found, *map(bytes_of, p.values())]
+
+
+def bytes_of(x: wf.Tensor) -> bytes:
+    return x.detach().to("cpu").numpy().tobytes()
 
 
 def test_runs_of_a_training_step_have_the_same_bits(device):
@@ -107,6 +111,8 @@ def test_captured_programs_have_the_bits_of_uncaptured_ones(device, batch, monke
             monkeypatch.setattr(executable, "_FEW", few)
             found.append(run_of(seed, device))
         captured, plain = found
+        if any([words in str(captured.error) for words in DOCUMENTED]):
+            continue
         assert type(captured.error) is type(plain.error), seed
         assert bits(captured) == bits(plain), seed
 

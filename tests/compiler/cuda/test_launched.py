@@ -9,6 +9,7 @@ import torch
 from ml_dtypes import finfo
 
 from weft.compiler.cuda.gpu import GridFunctions
+from weft.compiler.cuda.ptx import NoPtx
 from weft.compiler.ir.kernel import Kernel, Operand, Result, Step
 from weft.core import dtypes
 
@@ -56,7 +57,10 @@ def bound_on(name: str, case: Case) -> float:
 def test_random_kernels_write_their_results_only(name, seed):
     case = random_case(seed)
     unit = max(case.bound, bound_on(name, case))
-    test_random_grids.check(case, partial(Launched, gpu_named(name)), unit)
+    try:
+        test_random_grids.check(case, partial(Launched, gpu_named(name)), unit)
+    except NoPtx as e:
+        pytest.skip(str(e))  # float64's sine, say: the emulator has the host's
 
 
 @pytest.fixture

@@ -1,9 +1,12 @@
 """PTX of every row and of whole kernels: what is refused, what is assembled, its registers."""
 
+import re
+
 import numpy as np
 import pytest
 
 import weft as wf
+from weft.compiler.cuda import ptx
 from weft.compiler.cuda.computes import why_no_row
 from weft.compiler.cuda.kernels import GridKernel, build_kernel, plan_grid
 from weft.compiler.cuda.ptx import FEATURES, NoPtx, ptx_of
@@ -13,7 +16,7 @@ from weft.compiler.emit.integers import BOOLEAN
 from weft.compiler.emit.integers import EMITTERS as INTEGER
 from weft.compiler.emit.reals import EMITTERS as REAL
 from weft.compiler.emit.scalar import NotSupported, why_unsupported
-from weft.compiler.ir.kernel import Kernel, Operand, Result, Step
+from weft.compiler.ir.kernel import FoldStep, Kernel, Operand, Result, Step
 from weft.core import dtypes
 from weft.core.op import TABLE
 from weft.ops.table import whole
@@ -153,3 +156,37 @@ def test_the_chain_and_the_norm_spill_nothing(tmp_path):
         assert not found.spilled
     assert figures[built[0].name].registers <= 64
     assert figures[built[1].name].registers <= 128
+
+
+def test_stores_are_of_registers_of_their_size(tmp_path, monkeypatch):
+    """NVIDIA's assembler converts a float to an integer where a store is narrower than it."""
+    kernel = Kernel(
+        (1024,),
+        (Operand(np.dtype(np.float64), (1,)),),
+        (FoldStep("sum", 0, np.dtype(np.float64)),),
+        (Result(1, (0,)),),
+        (0,),
+    )
+    narrow = re.compile(r"st\S*\.b32\s+\[[^]]+\], %rd")
+    assert not narrow.search(build_kernel(kernel).ptx)
+    monkeypatch.setattr(ptx, "_with_low_bits", lambda store: store[0])
+    assert narrow.search(build_kernel(kernel).ptx)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("\tst.shared.b32 \t[%rd1+4], %rd2;", ["cvt.u32.u64 \t%low0, %rd2;", "[%rd1+4], %low0;"]),
+        ("\t@%p1 st.global.b16 \t[%rd1], %r2;", ["cvt.u16.u32 \t%low0, %r2;", "[%rd1], %low0;"]),
+        ("\tst.b8 \t[%rd1], %r2;", ["cvt.u16.u32 \t%low0, %r2;", "st.b8 \t[%rd1], %low0;"]),
+        ("\tst.v2.b32 \t[%rd1], {%r2, %rd3};", ["cvt.u32.u64 \t%low1, %rd3;", "{%r2, %low1};"]),
+        ("\tst.global.b32 \t[%rd1], %r2;", []),
+        ("\tst.global.b8 \t[%rd1], %rs2;", []),
+        ("\tst.global.v2.b64 \t[%rd1], {%rd2, %rd3};", []),
+        ("\tst.global.b32 \t[%rd1], 7;", []),
+    ],
+)
+def test_stores_take_the_low_bits(before, after):
+    made = ptx._STORE.sub(ptx._with_low_bits, before)
+    assert all(part in made for part in after)
+    assert (made == before) == (not after)

@@ -11,6 +11,12 @@ FEATURES = ("bfloat", "contract", "freestanding", "units")
 _SYSTEM = "nvptx64-nvidia-cuda"
 # The version of the language: the oldest that knows the instructions of these processors.
 _VERSION = {80: 71, 86: 71, 89: 78, 90: 78}
+# A store of fewer bits than its registers have: %rd of 64, %r of 32.
+_STORE = re.compile(
+    r"^(?P<before>\s*(?:@\S+\s+)?st\S*\.b(?P<bits>8|16|32)\s+\[[^]]+\],\s*)(?P<from>[^;]+);",
+    re.MULTILINE,
+)
+_REGISTER = re.compile(r"%rd?(?=\d)")
 _EXTERN = re.compile(r"\.extern\s+\.func.*?(\w+)\s*(?:\(|;|$)", re.MULTILINE)
 
 
@@ -40,4 +46,29 @@ def ptx_of(module: LLModule, sm: int) -> str:
     if ".extern" in text:
         names = ", ".join(sorted(set(_EXTERN.findall(text)))) or "something external"
         raise NoPtx(f"kernel for sm_{sm}: a GPU has no {names}")
-    return text
+    return _STORE.sub(_with_low_bits, text)
+
+
+def _with_low_bits(store: re.Match[str]) -> str:
+    """A store with its registers cut to their low bits first, if they have more.
+
+    LLVM leaves that to the store. NVIDIA's assembler does not take the low bits then, if a register
+    was computed as a float: it converts the number to an integer.
+    """
+    bits, lines, names = int(store["bits"]), [], []
+    for n, name in enumerate(re.findall(r"%\w+", store["from"])):
+        kind = _REGISTER.match(name)
+        own = 0 if kind is None else 64 if kind[0] == "%rd" else 32
+        least = max(bits, 16)  # there are no smaller registers
+        if own <= least:
+            names.append(name)
+            continue
+        lines += [f".reg .b{least} %low{n};", f"cvt.u{least}.u{own} \t%low{n}, {name};"]
+        names.append(f"%low{n}")
+    if not lines:
+        return store[0]
+    several = "{" in store["from"]
+    stored = "{" + ", ".join(names) + "}" if several else names[0]
+    return "\n".join(
+        ["\t{", *[f"\t{line}" for line in lines], f"{store['before']}{stored};", "\t}"]
+    )
