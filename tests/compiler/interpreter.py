@@ -379,7 +379,7 @@ class Interpreter:
     def library_fails(self, op: Op) -> bool:
         return True
 
-    def tune(self, schedule: Schedule) -> Schedule:
+    def tune(self, schedule: Schedule, tight: bool) -> Schedule:
         return schedule
 
     def cost(self, schedule: Schedule, step) -> float:

@@ -11,7 +11,7 @@ plan's peak (`fusion/low_memory.py`). Under a checkpoint strategy steps run agai
 (`fusion/budget.py`). Schedules and plans are cached on disk.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..core.checkpointing import CheckpointConfig
@@ -73,14 +73,26 @@ def lower(
 ) -> tuple[Schedule, MemoryPlan]:
     """The schedule of a traced graph and its memory plan, from the disk cache if it has them."""
     key = schedules.key_of(graph, donated, target.key, checkpoint)
+
+    def make() -> tuple[Schedule, MemoryPlan]:
+        if checkpoint is None:
+            return lower_anew(graph, donated, target)
+        plain = schedules.key_of(graph, donated, (*target.key, "tight"))
+        made = _cached(graph, plain, lambda: lower_anew(graph, donated, target, tight=True))
+        return _recompute(*made, target, checkpoint)
+
+    return _cached(graph, key, make)
+
+
+def _cached(
+    graph: Graph, key: str | None, make: Callable[[], tuple[Schedule, MemoryPlan]]
+) -> tuple[Schedule, MemoryPlan]:
+    """What the disk cache has under a key; else it is made, and kept there."""
     kept = schedules.fetch(key)
     if kept is not None:
         with stage("plan from the cache"):
             return schedules.read(graph, kept)
-    if checkpoint is None:
-        schedule, placed = lower_anew(graph, donated, target)
-    else:
-        schedule, placed = _recompute(*lower(graph, donated, target), target, checkpoint)
+    schedule, placed = make()
     schedules.keep(graph, key, schedule, placed)
     return schedule, placed
 
@@ -95,13 +107,16 @@ def _recompute(
 
 
 def lower_anew(
-    graph: Graph, donated: Mapping[int, int], target: Lowering
+    graph: Graph, donated: Mapping[int, int], target: Lowering, tight: bool = False
 ) -> tuple[Schedule, MemoryPlan]:
-    """The schedule of a graph and its memory plan, without the disk cache."""
+    """The schedule of a graph and its memory plan, without the disk cache.
+
+    tight  whether steps are going to run again, so that less memory is taken
+    """
     with stage("passes"):
         simple = optimise(graph, target.passes)
     with stage("schedule"):
-        return schedule_and_plan(simple, target, donated)
+        return schedule_and_plan(simple, target, donated, tight)
 
 
 def stages(
@@ -114,7 +129,7 @@ def stages(
     yield "trace", graph
     simple = optimise(graph, target.passes)
     yield "passes", simple
-    schedule, placed = schedule_and_plan(simple, target, donated)
+    schedule, placed = schedule_and_plan(simple, target, donated, checkpoint is not None)
     if checkpoint is not None:
         schedule, placed = _recompute(schedule, placed, target, checkpoint)
     yield "schedule", schedule

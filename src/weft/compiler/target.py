@@ -148,8 +148,11 @@ class Lowering(Computing, Protocol):
         """
         ...
 
-    def tune(self, schedule: Schedule) -> Schedule:
-        """The schedule with steps joined as this target runs them best."""
+    def tune(self, schedule: Schedule, tight: bool) -> Schedule:
+        """The schedule with steps joined as this target runs them best.
+
+        tight  whether steps are going to run again, so that less memory is taken
+        """
         ...
 
 

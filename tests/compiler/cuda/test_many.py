@@ -1,6 +1,8 @@
 """Steps of many parameters with merged launches: values as in eager mode, order of memory kept."""
 
+from dataclasses import replace
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ from weft.compiler.cuda import many
 from weft.compiler.cuda import target as cuda_target
 from weft.compiler.cuda.limits import GPU_LIMITS
 from weft.compiler.cuda.routines.many import ManyKernels
+from weft.compiler.ir.kernel import Kernel
 from weft.compiler.ir.schedule import KernelStep, NativeStep, Schedule
 from weft.compiler.ir.verify import verify
+from weft.compiler.memory import plan
 from weft.compiler.pipeline import using
 from weft.compiler.raw.arrays import arrays_on
 
@@ -33,8 +37,8 @@ def merged(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     seen: list[tuple[Schedule, Schedule]] = []
 
-    def merge(schedule, alignment, limits):
-        seen.append((schedule, many.merge_launches(schedule, alignment, limits)))
+    def merge(schedule, alignment, limits, tight):
+        seen.append((schedule, many.merge_launches(schedule, alignment, limits, tight)))
         return seen[-1][1]
 
     monkeypatch.setattr(cuda_target, "merge_launches", merge)
@@ -228,3 +232,117 @@ def test_merged_launches_are_stored(merged):
     assert merged == [pair]
     assert launches(found) == launches(pair[1]) != []
     check(0)
+
+
+# -- large kernels -----------------------------------------------------------------------------
+
+
+class Mixed:
+    """Training in bfloat16: casts of weights, some of them twice, and updates in place.
+
+    widths  of the layers; random ones by default
+    """
+
+    def __init__(self, seed: int, widths: tuple[int, ...] = ()):
+        rng = np.random.default_rng(seed)
+        wf.random.seed(seed)
+        widths = widths or tuple([int(n) for n in rng.choice((16, 24, 33, 40), rng.integers(4, 8))])
+        layers = []
+        for n, m in pairwise(widths):
+            layers += [nn.Linear(n, m), nn.GELU("tanh")]
+        self.model = nn.Sequential(*layers).to(device="torch")
+        name, options = OPTIMIZERS[str(rng.choice(["AdamW", "SGD", "Adam"]))]
+        self.optimizer = getattr(wf.optim, name)(self.model.parameters(), **options)
+        self.clips, self.keeps = rng.random(2) < 0.5
+        rows = int(rng.choice((2, 64)))
+        self.batches = [rng.standard_normal((rows, widths[0]), np.float32) for _ in range(2)]
+
+    def step(self, x):
+        self.optimizer.zero_grad()
+        with wf.amp.autocast("bfloat16"):
+            y = self.model(x)
+        loss = (y * y).mean()
+        loss.backward()
+        if self.clips:
+            wf.optim.clip_grad_norm(self.model.parameters(), 0.1)
+        self.optimizer.step()
+        if not self.keeps:
+            self.optimizer.zero_grad()
+        return loss.detach()
+
+    def go(self, compiles: bool) -> list[np.ndarray]:
+        """All that has changed after some steps."""
+        run = wf.compile(self.step) if compiles else self.step
+        made = [run(wf.tensor(x, device="torch")) for x in self.batches]
+        return [x.detach().numpy().copy() for x in (*made, *self.model.parameters())]
+
+
+def large(schedule: Schedule) -> list[ManyKernels]:
+    """The launches of kernels that are not small."""
+
+    def is_large(kernel: Kernel) -> bool:
+        return prod(kernel.domain) > many.ELEMENTS and not kernel.folded
+
+    return [r for r in launches(schedule) if any(map(is_large, r.kernels))]
+
+
+def peak(schedule: Schedule) -> int:
+    return plan(schedule, 256, adopts=True).peak
+
+
+def allowed(schedule: Schedule) -> float:
+    """The most bytes of memory that a schedule may take after launches were merged."""
+    return peak(schedule) * (1 + GPU_LIMITS.remat_share)
+
+
+@pytest.fixture
+def compare(merged, monkeypatch, tmp_path):
+    """Compares results with those of programs whose kernels are launched one by one."""
+
+    def compare(found: list[np.ndarray], program: Mixed) -> None:
+        same_order(merged)
+        monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "apart"))
+        monkeypatch.setattr(cuda_target, "merge_launches", lambda schedule, *_: schedule)
+        for a, b in zip(found, program.go(True), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+    return compare
+
+
+@pytest.mark.parametrize("seed", seeds(10))
+def test_large_kernels_together_are_bit_by_bit_those_alone(merged, monkeypatch, compare, seed):
+    monkeypatch.setattr(many, "ELEMENTS", 200)
+    found = Mixed(seed).go(True)
+    assert any(large(after) for _, after in merged)
+    compare(found, Mixed(seed))
+
+
+@pytest.mark.parametrize("seed", seeds(10))
+def test_large_kernels_wait_only_where_memory_has_room(merged, monkeypatch, seed):
+    monkeypatch.setattr(many, "ELEMENTS", 200)
+    Mixed(seed).go(True)
+    for before, _ in merged:
+        after = many.merge_launches(before, 256, replace(GPU_LIMITS, arena_bytes=0))
+        same_order([(before, after)])
+        assert not large(after) or peak(after) <= allowed(before)
+        assert not large(many.merge_launches(before, 256, GPU_LIMITS, tight=True))
+
+
+def test_kernels_that_wait_regardless_take_more_memory(merged, monkeypatch):
+    """The rule above can be broken."""
+    monkeypatch.setattr(many, "ELEMENTS", 200)
+    for seed in range(4):
+        Mixed(seed).go(True)
+    pairs = []
+    for before, _ in merged:
+        room = [1 << 40] * len(before.steps)
+        pairs.append((before, many._Merger(before, many._families(before), room).merged()))
+    assert any(peak(after) > allowed(before) for before, after in pairs)
+
+
+def test_weights_of_millions_are_updated_together(merged, compare):
+    widths = (1032, 1040, 1032, 1040)
+    found = Mixed(0, widths).go(True)
+    members = [len(r.members) for _, after in merged for r in large(after)]
+    assert members.count(3) >= 2
+    compare(found, Mixed(0, widths))

@@ -125,6 +125,20 @@ def test_kernels_together_compute_what_they_do_alone(seed):
         check(aligned, some)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_large_kernels_together_compute_what_they_do_alone(seed):
+    """Casts, sums in place and products of millions of elements, and of few."""
+    rng = np.random.default_rng(seed)
+    first = line_of(rng, (300,))
+    sizes = [int(n) for n in rng.choice((9, 300, (1 << 20) + 8, (1 << 20) + 3, 3 << 19), 4)]
+    parts = [(k, *arrays_of(rng, k)) for k in [replace(first, domain=(n,)) for n in sizes]]
+    wide = [Operand(dtypes.float32, (1,))]
+    cast = Kernel((9,), tuple(wide), (Step("cast", (0,), dtypes.bfloat16),), (Result(1, (1,)),))
+    kernels = [replace(cast, domain=(n,)) for n in (sizes[0], (1 << 21) + 5)]
+    for aligned, some in launches(rng, parts + [(k, *arrays_of(rng, k)) for k in kernels]):
+        check(aligned, some)
+
+
 def _wrong_array(places: tuple[int, ...], first: int, length: int):
     return (places[1], places[1], *places[2:]), first, length
 

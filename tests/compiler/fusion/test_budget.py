@@ -36,7 +36,7 @@ def random_schedule(seed: int) -> tuple[Schedule, list[np.ndarray]]:
     f = program(rng)
     graph = traced(descent(f) if seed % 3 else f, *arrays)
     want = [graph.avals[i] for i in graph.outputs]
-    return current_target().tune(compiled(graph, given(rng, arrays, want))), arrays
+    return current_target().tune(compiled(graph, given(rng, arrays, want)), True), arrays
 
 
 def bits(schedule: Schedule, arrays) -> list[bytes]:
@@ -155,7 +155,7 @@ def test_ladders_of_random_graphs(batch):
 @pytest.mark.parametrize("model", [perceptron, transformer])
 def test_ladders_of_training_steps(model):
     graph, arrays, donated = model(np.random.default_rng(0))
-    assert check_ladder(current_target().tune(compiled(graph, donated)), arrays)
+    assert check_ladder(current_target().tune(compiled(graph, donated), True), arrays)
 
 
 @pytest.mark.parametrize("strategy", ["none", "selective", "block", "full"])

@@ -45,7 +45,7 @@ def chain_of(rng, depth: int, rows: int, width: int, body=None, residual: bool =
 
     shapes = [(rows, width), *[(width, width)] * depth]
     arrays = [(0.5 * rng.standard_normal(s)).astype(np.float32) for s in shapes]
-    return current_target().tune(compiled(traced(descent(f), *arrays))), arrays
+    return current_target().tune(compiled(traced(descent(f), *arrays)), True), arrays
 
 
 @pytest.mark.parametrize("batch", range(4))

@@ -48,7 +48,7 @@ class Cpu(Computes):
     def library_fails(self, op: Op) -> bool:
         return True
 
-    def tune(self, schedule: Schedule) -> Schedule:
+    def tune(self, schedule: Schedule, tight: bool) -> Schedule:
         return fuse_epilogues(schedule)
 
     def cost(self, schedule: Schedule, step: ScheduleStep) -> float:

@@ -54,8 +54,8 @@ class Cuda:
     def takes_long(self, work: Kernel | Routine | GemmStep, dtype: np.dtype | None = None) -> bool:
         return False
 
-    def tune(self, schedule: Schedule) -> Schedule:
-        return merge_launches(schedule, self.alignment, self.limits)
+    def tune(self, schedule: Schedule, tight: bool) -> Schedule:
+        return merge_launches(schedule, self.alignment, self.limits, tight)
 
     def cost(self, schedule: Schedule, step: ScheduleStep) -> float:
         return step_cost(schedule, step)

@@ -9,6 +9,7 @@ from ...core import dtypes
 from ...core.op import TABLE, Op
 from ...core.record import record
 from ...errors import WeftError
+from . import half_units, units
 from .code import Code, LLValue
 from .convert import SUPPORTED, cast, is_float, is_signed, register_type, round_to_half
 from .integers import BOOLEAN
@@ -148,6 +149,8 @@ def _compute(row: str, values: list[LLValue], static: Static, working: np.dtype)
     reason = why_unsupported(row, static, working)
     if reason:
         raise NotSupported(f"{row}: {reason}")
+    if working in dtypes.HALF and row in half_units.EMITTERS and units.available(values[0]):
+        return half_units.EMITTERS[row](values[0], working)
     if is_float(working):
         return REAL[row](*values, *static)
     if row in _FINITE:

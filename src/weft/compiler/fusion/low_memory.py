@@ -14,11 +14,12 @@ from .remat import remat
 
 
 def schedule_and_plan(
-    graph: Graph, target: Lowering, donated: Mapping[int, int]
+    graph: Graph, target: Lowering, donated: Mapping[int, int], tight: bool = False
 ) -> tuple[Schedule, MemoryPlan]:
     """The schedule and memory plan of a graph after the target's passes.
 
     donated   maps the position of an output to that of the input whose memory it may take
+    tight     whether steps are going to run again, so that less memory is taken
     """
     made, limits = Assembly(graph, target, donated), target.limits
     schedule, placed = _plan(made)
@@ -45,7 +46,7 @@ def schedule_and_plan(
             break
         else:
             switch = True
-    return _tune(schedule, placed, target)
+    return _tune(schedule, placed, target, tight)
 
 
 def _time(schedule: Schedule, target: Lowering) -> float:
@@ -53,9 +54,11 @@ def _time(schedule: Schedule, target: Lowering) -> float:
     return sum([target.cost(schedule, step) for step in schedule.steps])
 
 
-def _tune(schedule: Schedule, placed: MemoryPlan, target: Lowering) -> tuple[Schedule, MemoryPlan]:
+def _tune(
+    schedule: Schedule, placed: MemoryPlan, target: Lowering, tight: bool
+) -> tuple[Schedule, MemoryPlan]:
     """Let the target tune a schedule, unless that takes more memory; shape its outputs."""
-    made = target.tune(schedule)
+    made = target.tune(schedule, tight)
     planned = plan(made, target.alignment, target.adopts)
     most = max(placed.peak * (1 + target.limits.remat_share), target.limits.arena_bytes)
     if planned.peak <= most:

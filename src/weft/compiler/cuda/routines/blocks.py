@@ -153,7 +153,7 @@ class _Bodies:
     def library_fails(self, op: Op) -> bool:
         return library_fails(op)
 
-    def tune(self, schedule: Schedule) -> Schedule:
+    def tune(self, schedule: Schedule, tight: bool) -> Schedule:
         return schedule
 
 
