@@ -272,6 +272,34 @@ def test_a_bias_of_two_products():
     assert [s.bias is not None for s in products(compiled)].count(True) == 2
 
 
+@pytest.mark.parametrize(("axis", "copies"), [(0, 0), (1, 2)])
+def test_products_beside_each_other_have_no_gaps(axis, copies):
+    """Where rows have gaps, the library has no epilogue."""
+    rng = np.random.default_rng(0)
+    x, w, b = array(rng, 6, 4), array(rng, 4, 16), array(rng, 16)
+
+    def f(x, w, b):
+        return (wf.concat([x @ w + b, wf.tanh(x) @ w + b], axis=axis) * 2.0,)
+
+    compiled = compare(f, [x, w, b], "float32", 16.0)
+    assert [(s.bias is not None, s.ldc) for s in products(compiled)] == [(True, 16)] * 2
+    kernels = [s for s in schedule_of(compiled).steps if isinstance(s, KernelStep)]
+    assert len([s for s in kernels if not s.rows]) == copies
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_bias_that_is_part_of_an_array_computed(axis):
+    rng = np.random.default_rng(0)
+    x, w, b = array(rng, 6, 4), array(rng, 4, 16), array(rng, 16)
+
+    def f(x, w, b):
+        bias = wf.tanh(b)
+        return x @ w + bias, wf.stack([bias, wf.exp(b)], axis=axis)
+
+    compiled = compare(f, [x, w, b], "float32", 16.0)
+    assert [s.bias is not None for s in products(compiled)] == [True]
+
+
 # -- sums ----------------------------------------------------------------------------------------
 
 
