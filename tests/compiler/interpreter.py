@@ -119,13 +119,14 @@ class Memory:
                 raise refusal(step, None if step.seen is None else self.array(step.seen[0]))
 
     def _gemm(self, step: GemmStep) -> None:
-        a, b, c = (self.walk(*access) for access in step.accesses())
+        a, b, c, *bias = (self.walk(*access) for access in step.accesses())
         a = a.swapaxes(-1, -2) if step.transpose_a else a
         b = b.swapaxes(-1, -2) if step.transpose_b else b
         wide = accumulator(c.dtype)
         with BACKENDS[np.ndarray].quiet():
             made = step.alpha * (a.astype(wide) @ b.astype(wide))
-            c[...] = made + step.beta * c.astype(wide) if step.beta else made
+            made = made + step.beta * c.astype(wide) if step.beta else made
+            c[...] = made + bias[0].astype(wide) if bias else made
 
     def _routine(self, step: NativeStep) -> None:
         routine = step.routine

@@ -137,7 +137,8 @@ def _step_bytes(schedule: Schedule, step: ScheduleStep) -> int:
     if isinstance(step, GemmStep):
         each = schedule.buffers[step.c].dtype.itemsize * prod(step.batch)
         m, n, k = step.m, step.n, step.k
-        return each * (m * k + k * n + m * n * (2 if step.beta else 1))
+        bias = 0 if step.bias is None else schedule.buffers[step.bias].nbytes
+        return each * (m * k + k * n + m * n * (2 if step.beta else 1)) + bias
     if isinstance(step, TiledStep):  # the tiles of the product are in the cache
         c = step.product.c
         others = [i for i in (*step.then.operands, *step.then.results) if i != c]

@@ -21,6 +21,7 @@ from . import attend
 from .computes import PRODUCT_DTYPES
 from .padding import pad_products
 from .routines.table import ROWS, readable
+from .sums import sums
 
 PASSES: Passes = (
     ("dead", dead),
@@ -36,12 +37,15 @@ PASSES: Passes = (
     ("narrow", narrow),
     ("common", common),
     ("dead again", dead),
-    ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))),
+    ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, BODY_PASSES))),
     ("sink", sink),
     ("padding", pad_products),
     ("copies", lambda graph: copies(graph, ROWS, readable, PRODUCT_DTYPES)),
     ("common again", common),
     ("products", partial(products, dtypes=PRODUCT_DTYPES)),
+    ("sums", sums),
     ("dead at last", dead),
     ("apart", apart),
 )
+# Those of the bodies of loops and branches, whose products are parts of larger routines.
+BODY_PASSES: Passes = tuple([one for one in PASSES if one[0] != "sums"])

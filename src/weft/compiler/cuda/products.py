@@ -7,20 +7,30 @@ import torch
 from ..ir.schedule import GemmStep
 
 
-def multiply(step: GemmStep, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    """c ← α·op(a)·op(b) + β·c; the tensors are views of the stored matrices, by batch."""
+def multiply(
+    step: GemmStep,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    bias: torch.Tensor | None = None,
+) -> None:
+    """c ← α·op(a)·op(b) + β·c + bias; the tensors are views of the stored matrices, by batch.
+
+    PyTorch adds a bias in the product's own kernel if c is one matrix, row by row without gaps.
+    """
     a = a.mT if step.transpose_a else a
     b = b.mT if step.transpose_b else b
     for x, y, z in _three_axes(a, b, c):
-        plain = step.alpha == 1.0 and step.beta == 0.0
+        added, beta = (z, step.beta) if bias is None else (bias, 1.0)
+        plain = step.alpha == 1.0 and beta == 0.0
         if z.dim() == 2 and plain:
             torch.mm(x, y, out=z)
         elif z.dim() == 2:
-            torch.addmm(z, x, y, beta=step.beta, alpha=step.alpha, out=z)
+            torch.addmm(added, x, y, beta=beta, alpha=step.alpha, out=z)
         elif plain:
             torch.bmm(x, y, out=z)
         else:
-            torch.baddbmm(z, x, y, beta=step.beta, alpha=step.alpha, out=z)
+            torch.baddbmm(added, x, y, beta=beta, alpha=step.alpha, out=z)
 
 
 def _three_axes(

@@ -261,7 +261,8 @@ def what_of(step: ScheduleStep) -> str:
         return f"or {step.error.__name__}"
     if isinstance(step, GemmStep):
         flags = [n for n, on in (("aᵀ", step.transpose_a), ("bᵀ", step.transpose_b)) if on]
-        return ", ".join([*flags, *(["added to c"] if step.beta else [])])
+        flags += ["added to c"] if step.beta else []
+        return ", ".join([*flags, *([] if step.bias is None else ["+ bias"])])
     if isinstance(step, TiledStep):
         parts = [part for part in (what_of(step.product), f"then {what_of(step.then)}") if part]
         return shorten(", ".join(parts), 76)

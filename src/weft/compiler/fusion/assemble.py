@@ -12,7 +12,7 @@ from ...core.aval import Aval
 from ...errors import IndexingError
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.guard import WITHIN
-from ..ir.gemm import gemm
+from ..ir.gemm import BIASED, gemm
 from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step
 from ..ir.routine import Routine
 from ..ir.schedule import (
@@ -298,7 +298,9 @@ class Assembly:
         e = self.graph.equations[unit.equations[0]]
         if unit.kind is UnitKind.PRODUCT:
             a, b, c = (self.memory[i] for i in (*arrays(e)[-2:], *e.outputs))
-            return [gemm(e, a, b, c, (self.view(a), self.view(b), self.view(c)))]
+            buffers = self.view(a), self.view(b), self.view(c)
+            bias = self.view(self.memory[e.inputs[0]]) if e.op.name == BIASED else None
+            return [gemm(e, a, b, c, buffers, bias)]
         if unit.kind is UnitKind.PARTS:
             return list(self._parts(e))
         if unit.kind is UnitKind.NATIVE:

@@ -219,8 +219,10 @@ class Placement:
             return True
         kind = grouping.units[u].kind
         if kind is UnitKind.PRODUCT:
-            operands = enumerate(arrays(e)[-2:])
-            return all(readable(found[x], side) for side, x in operands if x in found)
+            *added, a, b = arrays(e)
+            operands = enumerate((a, b))
+            lies = all(found[x].contiguous for x in added if x in found)
+            return lies and all(readable(found[x], side) for side, x in operands if x in found)
         return kind in (UnitKind.POINT, UnitKind.PARTS)
 
     def _is_written(self, root: int, place: View) -> bool:
@@ -228,6 +230,8 @@ class Placement:
         unit: Unit = self._grouping.units[self._grouping.unit_of[root]]
         if unit.kind is UnitKind.PRODUCT:
             (k,) = unit.equations
-            factors = arrays(self._grouping.graph.equations[k])
-            return writable(place, [self._grouping.views[x] for x in factors])
+            *added, a, b = arrays(self._grouping.graph.equations[k])
+            # A bias is added by the product's own kernel only where the rows have no gaps.
+            lies = place.contiguous or not added
+            return lies and writable(place, [self._grouping.views[x] for x in (a, b)])
         return unit.kind in (UnitKind.POINT, UnitKind.PARTS)

@@ -134,7 +134,8 @@ class _Renaming:
             return replace(step, operands=operands, results=results)
         if isinstance(step, GemmStep):
             a, b, c = map(self._buffer, (step.a, step.b, step.c))
-            return replace(step, a=a, b=b, c=c)
+            bias = None if step.bias is None else self._buffer(step.bias)
+            return replace(step, a=a, b=b, c=c, bias=bias)
         return self._renamed_other(step)
 
     def _renamed_other(self, step: ScheduleStep) -> ScheduleStep:

@@ -11,9 +11,10 @@ from .kernel import Strides
 from .schedule import GemmStep
 from .views import View
 
-# Rows that are products of their last two operands: α·a·b, and x + α·a·b.
-SCALED, ACCUMULATE = "scaled_matmul", "accumulate"
-ROWS = ("matmul", SCALED, ACCUMULATE)
+# Rows that are products of their last two operands: α·a·b, x + α·a·b in the memory of x, and
+# α·a·b + bias.
+SCALED, ACCUMULATE, BIASED = "scaled_matmul", "accumulate", "biased_matmul"
+ROWS = ("matmul", SCALED, ACCUMULATE, BIASED)
 
 
 def is_product(e: Equation, avals: Sequence[Aval], dtypes: Collection[np.dtype]) -> bool:
@@ -76,7 +77,14 @@ def writable(c: View, factors: Sequence[View]) -> bool:
     return (along == 1 or columns == 1) and (down >= columns or rows == 1)
 
 
-def gemm(e: Equation, a: View, b: View, c: View, buffers: tuple[int, int, int]) -> GemmStep:
+def gemm(
+    e: Equation,
+    a: View,
+    b: View,
+    c: View,
+    buffers: tuple[int, int, int],
+    bias: int | None = None,
+) -> GemmStep:
     """The step of a product whose operands are readable; the result is a root, or is writable."""
     (a_shape, a_strides), (b_shape, b_strides) = _matrices(a, 0), _matrices(b, 1)
     left, right = _readable_layout(a_shape, a_strides), _readable_layout(b_shape, b_strides)
@@ -116,6 +124,7 @@ def gemm(e: Equation, a: View, b: View, c: View, buffers: tuple[int, int, int]) 
         c_strides=axes.c,
         alpha=e.static[0] if e.static else 1.0,
         beta=1.0 if e.op.name == ACCUMULATE else 0.0,
+        bias=bias,
         origins=(e.origin,),
     )
 

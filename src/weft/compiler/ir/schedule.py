@@ -99,10 +99,12 @@ class KernelStep(_Arrays):
 
 @record
 class GemmStep:
-    """c ← α·op(a)·op(b) + β·c for every index of `batch`; matrices are stored by rows.
+    """c ← α·op(a)·op(b) + β·c + bias for every index of `batch`; matrices are stored by rows.
 
     a, b and c have one dtype, one of those that the target multiplies. Half types are multiplied
     and added up in float32, and rounded once.
+
+    The bias, if there is one, has a contiguous number for each column; β is 0 then.
 
     op(a) is m×k; a is stored as k×m if `transpose_a`, and `lda` is the distance in elements between
     the starts of two stored rows. Index `i` of the batch starts at Σ i·strides in each buffer,
@@ -126,11 +128,13 @@ class GemmStep:
     c_strides: tuple[int, ...] = ()
     alpha: float = 1.0
     beta: float = 0.0
+    bias: int | None = None
     origins: tuple[Origin, ...] = ()
 
     @property
     def reads(self) -> tuple[int, ...]:
-        return (self.a, self.b, self.c) if self.beta else (self.a, self.b)
+        more = [self.c] if self.beta else []
+        return (self.a, self.b, *more, *([] if self.bias is None else [self.bias]))
 
     @property
     def writes(self) -> tuple[int, ...]:
@@ -142,7 +146,10 @@ class GemmStep:
         return 2 * prod(self.batch) * self.m * self.n * self.k
 
     def accesses(self) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]:
-        """For a, b and c: the buffer, the sizes of batch and stored matrix, and their strides."""
+        """For a, b and c: the buffer, the sizes of batch and stored matrix, and their strides.
+
+        The bias comes last, if there is one.
+        """
         rows = (
             (
                 self.a,
@@ -158,7 +165,8 @@ class GemmStep:
             ),
             (self.c, (self.m, self.n), self.ldc, self.c_strides),
         )
-        return tuple((i, (*self.batch, *size), (*s, ld, 1)) for i, size, ld, s in rows)
+        made = [(i, (*self.batch, *size), (*s, ld, 1)) for i, size, ld, s in rows]
+        return (*made, *([] if self.bias is None else [(self.bias, (self.n,), (1,))]))
 
     @staticmethod
     def _stored_shape(rows: int, columns: int, transposed: bool) -> tuple[int, int]:
@@ -312,6 +320,7 @@ def step_text(step: ScheduleStep) -> str:
         a = f"b{step.a}{'ᵀ' if step.transpose_a else ''}"
         b = f"b{step.b}{'ᵀ' if step.transpose_b else ''}"
         more = f" + {step.beta:g}·b{step.c}" if step.beta else ""
+        more += "" if step.bias is None else f" + b{step.bias}"
         scale = f"{step.alpha:g}·" if step.alpha != 1 else ""
         sizes = "×".join(map(str, (*step.batch, step.m, step.n, step.k)))
         return f"gemm    b{step.c} = {scale}{a}·{b}{more} {sizes}"

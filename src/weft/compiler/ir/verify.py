@@ -165,7 +165,7 @@ def _check_product(
 ) -> None:
     product = step.product if isinstance(step, TiledStep) else step
     if isinstance(product, GemmStep):
-        found = {schedule.buffers[i].dtype for i in (product.a, product.b, product.c)}
+        found = {schedule.buffers[i].dtype for i, _, _ in product.accesses()}
         if len(found) != 1 or not found <= {*product_dtypes}:
             raise MalformedSchedule(
                 f"{step_text(step)}: a product of {dtypes.names(sorted(found, key=str))}; all of "
@@ -176,8 +176,10 @@ def _check_product(
 def _check_gemm(schedule: Schedule, step: GemmStep) -> None:
     if {len(s) for s in (step.a_strides, step.b_strides, step.c_strides)} != {len(step.batch)}:
         raise MalformedSchedule(f"{step_text(step)}: strides do not match batch {step.batch}")
+    if step.bias is not None and step.beta:
+        raise MalformedSchedule(f"{step_text(step)}: a bias is added to a sum")
     for i, sizes, strides in step.accesses():
-        if sizes[-2] > 1 and strides[-2] < sizes[-1]:
+        if len(sizes) > 1 and sizes[-2] > 1 and strides[-2] < sizes[-1]:
             raise MalformedSchedule(f"{step_text(step)}: rows of b{i} overlap")
         _check_reach(schedule, i, sizes, strides)
 

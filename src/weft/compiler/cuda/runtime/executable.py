@@ -183,13 +183,13 @@ class CudaExecutable(Calling):
                 frame.tensor(i).copy_(made)
 
     def _multiply(self, step: GemmStep) -> None:
-        a, b, c = [self._frame.walk(*access) for access in step.accesses()]
+        a, b, c, *bias = [self._frame.walk(*access) for access in step.accesses()]
         if self._guards and self._takes(step.c):
             made = c.clone()
-            multiply(step, a, b, made)
+            multiply(step, a, b, made, *bias)
             c.copy_(made.where(self._status[0] == 0, c))
         else:
-            multiply(step, a, b, c)
+            multiply(step, a, b, c, *bias)
 
     def _go(self) -> None:
         """All steps, one after the other."""
