@@ -1,5 +1,7 @@
 """The numbers by which fusion weighs one form of a program against another."""
 
+from math import inf
+
 from ..core.record import record
 
 
@@ -45,7 +47,8 @@ class Limits:
     remat_share        of the peak
     remat_bytes        the least bytes of a value that is computed again
     remat_rows         the most rows of a chain that computes a value again
-    remat_free         whether only values are computed again that kernels take no longer for
+    remat_time         the most share of time that a round takes for each share that it saves; only
+                       values are computed again then that are no smaller than what they need
     source_worth       a source is kept if that frees so many times its bytes
     """
 
@@ -81,7 +84,7 @@ class Limits:
     remat_share: float = 0.01
     remat_bytes: int = 1 << 14
     remat_rows: int = 8
-    remat_free: bool = False
+    remat_time: float = inf
     source_worth: float = 1.5
 
     def rows_of_piece(self, rows: int, columns: int) -> int:

@@ -36,5 +36,5 @@ GPU_LIMITS = Limits(
     arena_bytes=1 << 24,
     remat_bytes=1 << 20,
     remat_rows=16,
-    remat_free=True,
+    remat_time=0.1,
 )

@@ -5,6 +5,7 @@ from math import inf
 
 from ...graph.graph import Graph
 from ..ir.schedule import Schedule
+from ..limits import Limits
 from ..memory import MemoryPlan, plan
 from ..target import Lowering
 from .assemble import Assembly
@@ -29,7 +30,7 @@ def schedule_and_plan(
         tried = _plan(other)
         if tried[1].peak < placed.peak * (1 - limits.remat_share):
             in_place, made, (schedule, placed) = False, other, tried
-    switch, time = False, _time(schedule, target) if limits.remat_free else inf
+    switch = False
     for _ in range(limits.remat_rounds):
         if placed.peak < limits.arena_bytes:
             break
@@ -37,10 +38,9 @@ def schedule_and_plan(
         graph = remat(made.graph, peak.alive, late, made.points, limits, switch)
         other = None if graph is made.graph else Assembly(graph, target, donated, in_place)
         tried = None if other is None else _plan(other)
-        most = placed.peak * (1 - limits.remat_share)
-        if tried is not None and limits.remat_free and _time(tried[0], target) > time:
-            tried = None
-        if other is not None and tried is not None and tried[1].peak <= most:
+        if other is not None and tried is not None and _saves(placed, tried[1], limits):
+            if not _pays((schedule, placed), tried, target):
+                break
             made, (schedule, placed) = other, tried
         elif switch:
             break
@@ -49,9 +49,19 @@ def schedule_and_plan(
     return _tune(schedule, placed, target, tight)
 
 
-def _time(schedule: Schedule, target: Lowering) -> float:
-    """An estimate of the time of all steps."""
-    return sum([target.cost(schedule, step) for step in schedule.steps])
+def _saves(before: MemoryPlan, after: MemoryPlan, limits: Limits) -> bool:
+    return after.peak <= before.peak * (1 - limits.remat_share)
+
+
+def _pays(
+    before: tuple[Schedule, MemoryPlan], after: tuple[Schedule, MemoryPlan], target: Lowering
+) -> bool:
+    """Whether a round does not take too long for what it saves."""
+    if target.limits.remat_time == inf:
+        return True
+    times = [sum([target.cost(s, step) for step in s.steps]) for s, _ in (before, after)]
+    saved = 1 - after[1].peak / before[1].peak
+    return times[1] <= times[0] * (1 + target.limits.remat_time * saved)
 
 
 def _tune(

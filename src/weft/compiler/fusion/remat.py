@@ -8,7 +8,7 @@ once y has been computed: without it the copy would be fused with the original.
 """
 
 from collections.abc import Container
-from math import prod
+from math import inf, prod
 
 from ...core.op import Op
 from ...graph.graph import Equation, Graph, Literal
@@ -106,7 +106,7 @@ class _Rematerialiser:
             return None
         operands = {self.views[x].root for k in chain for x in _arrays(self.graph.equations[k])}
         own = {self.graph.equations[k].outputs[0] for k in chain}
-        if self.limits.remat_free and not self._is_free(v, operands - own):
+        if self.limits.remat_time < inf and not self._is_free(v, operands - own):
             return None
         return frozenset(x for x in operands - own if not self._is_there(x))
 
