@@ -18,7 +18,7 @@ from . import test_routines_running as running
 from .emulated_gpu import EmulatedGpu
 from .launched import Launched, Touched, card
 from .programs import Case
-from .test_random_grids import random_case
+from .test_random_grids import random_case, random_rows
 
 GPUS = ["emulated", *(["cuda"] if torch.cuda.is_available() else [])]
 COUNT = {"emulated": 40, "cuda": 2000}
@@ -55,6 +55,13 @@ def bound_on(name: str, case: Case) -> float:
 @pytest.mark.parametrize(("name", "seed"), cases(**COUNT))
 def test_random_kernels_write_their_results_only(name, seed):
     case = random_case(seed)
+    unit = max(case.bound, bound_on(name, case))
+    test_random_grids.check(case, partial(Launched, gpu_named(name)), unit)
+
+
+@pytest.mark.parametrize(("name", "seed"), cases(**COUNT))
+def test_random_rows_write_their_results_only(name, seed, monkeypatch):
+    case = random_rows(seed, monkeypatch)
     unit = max(case.bound, bound_on(name, case))
     test_random_grids.check(case, partial(Launched, gpu_named(name)), unit)
 

@@ -7,12 +7,14 @@ import pytest
 
 from weft.compiler.cpu.emit_kernel import native
 from weft.compiler.cuda import flat, folds
+from weft.compiler.cuda.flat import plan_flat
+from weft.compiler.cuda.folds import plan_folds
 from weft.compiler.cuda.kernels import build_kernel
 from weft.core import dtypes
 
 from .assembler import assemble, needs_ptxas
 from .emulator import Emulated
-from .programs import Case, GridProgram
+from .programs import Case, GridProgram, RowsProgram
 
 COUNT = 20_000 if os.environ.get("WEFT_SOAK") else 150
 
@@ -85,13 +87,45 @@ def test_a_random_grid_is_the_cpus_at_low_limits(seed, monkeypatch):
     check(case)
 
 
+def random_rows(seed: int, monkeypatch) -> Case:
+    """Rows of any length; in most cases even one whole group is enough for wide accesses."""
+    if seed % 4:
+        for module in (flat, folds):
+            monkeypatch.setattr(module, "WHOLE", 1)
+    if seed % 3 == 0:
+        for name, value in LOW[seed // 3 % len(LOW)].items():
+            monkeypatch.setattr(folds, name, value)
+    with np.errstate(all="ignore"):
+        return RowsProgram(seed).case()
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_random_rows_are_the_cpus(seed, monkeypatch):
+    check(random_rows(seed, monkeypatch))
+
+
+def test_random_rows_end_after_whole_groups(monkeypatch):
+    """In many of the cases above some elements are left after the last whole group."""
+    kinds = {plan_flat: 0, plan_folds: 0}
+    for seed in range(100):
+        with monkeypatch.context() as patch:
+            case = random_rows(seed, patch)
+            plan = plan_folds if case.kernel.folded else plan_flat
+            kinds[plan] += plan(case.kernel, case.aligned).rest > 0
+    assert min(kinds.values()) >= 8, kinds
+
+
 @needs_ptxas
 @pytest.mark.parametrize("sm", [90, 80])
-def test_random_grids_are_assembled_and_spill_nothing(sm, tmp_path):
+def test_random_grids_are_assembled_and_spill_nothing(sm, tmp_path, monkeypatch):
     built = []
     for seed in range(COUNT // 4 if sm == 90 else COUNT // 10):
         case = random_case(seed)
         if dtypes.float64 not in case.kernel.dtypes:
             built.append(build_kernel(case.kernel, sm))
+    for seed in range(COUNT // 10):
+        case = random_rows(seed, monkeypatch)
+        if dtypes.float64 not in case.kernel.dtypes:
+            built.append(build_kernel(case.kernel, sm, case.aligned))
     figures = assemble(built, tmp_path, sm)
     assert not [name for name, found in figures.items() if found.spilled]

@@ -9,7 +9,7 @@ from ...graph.graph import Literal
 from ..emit.code import LLValue
 from ..emit.convert import cast
 from ..emit.folds import Accumulator, accumulator_of, identity, join
-from ..emit.lanes_in_memory import splat
+from ..emit.lanes_in_memory import first, splat
 from ..ir.kernel import Kernel, Result, Step, moving
 from .arrays import GridArrays, Point
 from .steps import emit_step, fold_of
@@ -21,10 +21,12 @@ class Turn:
     """Some neighbouring elements of a thread: where, whether they exist, and known values.
 
     words  the operands that are loaded, as words
+    count  how many of them there are, if a line ends before the others; 0: all
     """
 
     point: Point
     inside: LLValue | None = None
+    count: int = 0
     known: dict[int, LLValue] = field(default_factory=dict)
     words: dict[int, LLValue] = field(default_factory=dict)
 
@@ -157,13 +159,15 @@ class SweepEmitter:
             turn.words.pop(i, None)
         for i in operands:
             if i not in turn.words:
-                turn.words[i] = self.arrays.fetch_words(i, turn.point, self.lanes)
+                turn.words[i] = self.arrays.fetch_words(i, turn.point, self.lanes, turn.count)
 
     def _add(self, a: Accumulator, turn: Turn, value: LLValue) -> None:
         value = cast(value, self.kernel.dtypes[a.fold.value], a.dtype)
+        none = identity(self.code, a.fold.kind, a.dtype, self.lanes)
         if turn.inside is not None:
-            none = identity(self.code, a.fold.kind, a.dtype, self.lanes)
             value = turn.inside.choose(value, none)
+        if turn.count:
+            value = first(self.code, self.lanes, turn.count).choose(value, none)
         a.add(value, self.lanes)
 
     def _store(self, turn: Turn, results: Sequence[int], inside: LLValue | None) -> None:
