@@ -6,6 +6,7 @@ from math import gcd
 import numpy as np
 from ml_dtypes import finfo
 
+from weft.compiler.cuda.counted import Counted
 from weft.compiler.ir.kernel import FoldStep, Kernel, Operand, Result, Step, verify
 from weft.compiler.memory import in_place
 from weft.core import dtypes
@@ -140,7 +141,7 @@ class GridProgram:
 
     def case(self) -> Case:
         """The kernel and its arrays."""
-        operands = tuple(Operand(a.dtype, strides(a)) for a in self.arrays)
+        operands = tuple(self._operand(i, a) for i, a in enumerate(self.arrays))
         bare = Kernel(self.shape, operands, tuple(self.steps), (), self.folded)
         results, outs = [], []
         for i in sorted({len(self.values) - 1, self.pick()}):
@@ -155,6 +156,9 @@ class GridProgram:
         kernel = replace(bare, results=tuple(results), piece=piece)
         verify(kernel, tuple(map(extent, (*self.arrays, *outs))))
         return Case(kernel, self.arrays, outs, self._in_place(kernel))
+
+    def _operand(self, i: int, a: np.ndarray) -> Operand:
+        return Operand(a.dtype, strides(a))
 
     def _out(self, shape: list[int], dtype: np.dtype) -> np.ndarray:
         """Memory of a result, now and then with its axes in another order."""
@@ -233,7 +237,26 @@ class RowsProgram(GridProgram):
             mask = self._rows(self.shape, dtypes.bool_)
             mask[...] = rng.random(self.shape) < 0.5
             made.append(mask)
+        self.counted: dict[int, int] = {}
+        if rng.random() < 0.5:
+            self.counted[len(made)] = int(rng.integers(-3, 4))
+            made.append(self._counts(self.counted[len(made)]))
         return made
+
+    def _counts(self, first: int) -> np.ndarray:
+        """Numbers that count in the order of memory: of one row, or of all."""
+        rng, shape = self.rng, list(self.shape)
+        if rng.random() < 0.6:
+            shape[:-1] = [1] * (len(shape) - 1)
+        made = self._rows(tuple(shape), dtypes.int32 if rng.random() < 0.7 else dtypes.int64)
+        places = [np.arange(n) * s for n, s in zip(made.shape, strides(made), strict=True)]
+        made[...] = first + sum(np.ix_(*places))
+        return np.broadcast_to(made, self.shape)
+
+    def _operand(self, i: int, a: np.ndarray) -> Operand:
+        plain = super()._operand(i, a)
+        counts = i in self.counted
+        return Counted(plain.dtype, plain.strides, self.counted[i]) if counts else plain
 
     def _pick_axes(self) -> None:
         """Rows are folded, or nothing."""
@@ -244,8 +267,9 @@ class RowsProgram(GridProgram):
         self.piece = 0
 
     def pick(self) -> int:
-        """No mask."""
-        return int(self.rng.choice([i for i in range(len(self.values)) if i not in self._masks()]))
+        """No mask, and nothing that counts."""
+        others = {*self._masks(), *self.counted}
+        return int(self.rng.choice([i for i in range(len(self.values)) if i not in others]))
 
     def _masks(self) -> list[int]:
         kinds = [a.dtype for a in self.arrays] + [s.dtype for s in self.steps]
@@ -261,6 +285,9 @@ class RowsProgram(GridProgram):
             return
         if rng.random() < 0.5:
             bound, j = Literal(1 if self.whole else 0.75), 0
+            if self.counted:
+                (j,) = self.counted
+                bound = Literal(int(rng.integers(0, self.shape[-1] + 1)))
             self.add(Step("greater", (j, bound), dtypes.bool_), self.values[j] > bound.value)
         if self._masks():
             j, i = int(rng.choice(self._masks())), self.pick()

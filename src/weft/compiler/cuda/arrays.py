@@ -14,6 +14,7 @@ from ..emit.lanes_in_memory import splat
 from ..ir.axes import Axis
 from ..ir.kernel import Kernel, reach
 from ..ir.schedule import Schedule
+from .counted import Counted
 from .machine import Machine
 
 # Bytes that one instruction loads or stores at most.
@@ -158,6 +159,9 @@ class GridArrays:
         count  how many there are, if not all; the others are equal to the first then
         """
         stride, one = self.lane.strides[array], self._element(array)
+        first = self._counts(array)
+        if first is not None:
+            return self._count(array, point, lanes, first)
         if lanes == 1 or stride == 0:
             return splat(self._load(array, self._pointer(array, point), one), lanes)
         pointer, kind = self._pointer(array, point), lanes_of(one.element, lanes)
@@ -169,6 +173,24 @@ class GridArrays:
             text = f"insertelement {kind} {value}, {one} {item}, i32 {n}"
             value = self.code.emit(kind, text)
         return value
+
+    def _counts(self, array: int) -> int | None:
+        """What an array counts from, if it does."""
+        operands = self.kernel.operands
+        operand = operands[array] if array < len(operands) else None
+        return operand.first if isinstance(operand, Counted) else None
+
+    def _count(self, array: int, point: Point, lanes: int, first: int) -> LLValue:
+        """The elements of an array that counts: where they are says what they are."""
+        kind, offset = self._element(array), point.offsets[array]
+        stride = self.lane.strides[array]
+        numbers = ", ".join(f"{kind} {first + n * stride}" for n in range(lanes))
+        wide = lanes_of(kind.element, lanes)
+        along = LLValue(self.code, wide, f"<{numbers}>" if lanes > 1 else str(first))
+        if offset is None:
+            return along
+        narrow = offset.type.width > kind.width
+        return splat(offset.cast("trunc" if narrow else "sext", kind.element), lanes) + along
 
     def fetch_words(self, array: int, point: Point, lanes: int, count: int = 0) -> LLValue:
         """An array's elements at a point, in the fewest registers; see `unpack`."""

@@ -146,17 +146,24 @@ def pick_lanes(
 ) -> int:
     """The elements side by side: as many as some array can be accessed by at once.
 
-    whole  the groups that a line has at least, if elements may be left after them; 0: none may
+    whole  the groups that a line has at least, if elements may be left after them; 0: none may.
+           Of several lines, all must begin at aligned addresses then.
     """
     lanes = most
     while lanes > 1:
         group = Axis(1, tuple([s * lanes for s in lane.strides]))
-        fits = lane.size % lanes == 0 or (whole and lane.size > whole * lanes)
-        for i, kind in enumerate(kinds if fits else ()):
-            size = lanes * kind.itemsize
-            wide = alignment(i, kind.itemsize, [*others, group], aligned)
-            if lane.strides[i] == 1 and size <= WIDEST and wide % size == 0:
-                return lanes
+        found = [
+            (lanes * kind.itemsize, alignment(i, kind.itemsize, [*others, group], aligned))
+            for i, kind in enumerate(kinds)
+            if lane.strides[i] == 1
+        ]
+        fits = any(size <= WIDEST and wide % size == 0 for size, wide in found)
+        if lane.size % lanes:
+            # Neighbours that are read one by one are not worth it.
+            every = not others or all(wide % min(size, WIDEST) == 0 for size, wide in found)
+            fits = fits and every and bool(whole) and lane.size > whole * lanes
+        if fits:
+            return lanes
         lanes //= 2
     return 1
 
