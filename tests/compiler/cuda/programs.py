@@ -212,11 +212,20 @@ def in_rows(
 class RowsProgram(GridProgram):
     """A random kernel over rows of any length, most of them padded; some masks among its arrays."""
 
+    again = 0.6
+
+    def __init__(self, seed: int):
+        super().__init__(seed)
+        folds = [k for k, s in enumerate(self.steps) if isinstance(s, FoldStep)]
+        if folds and self.rng.random() < self.again:  # what was folded is read again
+            last = len(self.arrays) + folds[-1]
+            self.add(Step("subtract", (0, last), self.dtype), self.values[0] - self.values[last])
+
     def _domain(self) -> tuple[int, ...]:
         rng = self.rng
-        width = int(rng.integers(1, 71) if rng.random() < 0.7 else 8 * rng.integers(9, 40) + 1)
+        width = int(rng.integers(1, 71) if rng.random() < 0.5 else 8 * rng.integers(9, 70) + 1)
         width += int(rng.integers(-2, 2)) if width > 70 else 0
-        lead = (1, 2, 3, 5, 17, 40)
+        lead = (1, 2, 3, 5, 17, 40) if width < 70 else (1, 2, 3, 7)
         self.odd = rng.random() < 0.3  # whether some rows begin anywhere
         return (*(int(rng.choice(lead)) for _ in range(rng.choice((0, 1, 1, 1, 2)))), width)
 
@@ -299,3 +308,16 @@ class RowsProgram(GridProgram):
         out = self._rows(tuple(shape), dtype)
         out[...] = 77
         return out
+
+
+class LongRowsProgram(RowsProgram):
+    """A random kernel that folds a few long rows, and reads them again."""
+
+    again = 1.0
+
+    def _domain(self) -> tuple[int, ...]:
+        self.odd = self.rng.random() < 0.2
+        return int(self.rng.integers(2, 5)), int(self.rng.integers(257, 900))
+
+    def _pick_axes(self) -> None:
+        self.folded, self.piece = (1,), 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weft.compiler.cpu.emit_kernel import native
-from weft.compiler.cuda import flat, folds
+from weft.compiler.cuda import flat, folds, machine
 from weft.compiler.cuda.counted import Counted
 from weft.compiler.cuda.flat import plan_flat
 from weft.compiler.cuda.folds import plan_folds
@@ -15,7 +15,7 @@ from weft.core import dtypes
 
 from .assembler import assemble, needs_ptxas
 from .emulator import Emulated
-from .programs import Case, GridProgram, RowsProgram
+from .programs import Case, GridProgram, LongRowsProgram, RowsProgram
 
 COUNT = 20_000 if os.environ.get("WEFT_SOAK") else 150
 
@@ -79,6 +79,7 @@ LOW = (
     {"UNROLLED": 1, "BODY": 2, "MANY": 2, "BLOCK": 64},
     {"UNROLLED": 2, "OWN": 16, "BLOCK": 128, "SHARED": 1 << 11},
     {"LINES": 1, "THREADS": 1 << 30, "BLOCKS": 1, "UNROLLED": 4},
+    {"UNROLLED": 0, "BLOCK": 64, "SHORT": 32},
 )
 
 
@@ -117,6 +118,35 @@ def test_random_rows_end_after_whole_groups(monkeypatch):
             plan = plan_folds if case.kernel.folded else plan_flat
             kinds[plan] += plan(case.kernel, case.aligned).rest > 0
     assert min(kinds.values()) >= 8, kinds
+
+
+def long_rows(seed: int, monkeypatch) -> Case:
+    """Rows that are too long for registers, so that shared memory holds them."""
+    for name, value in LOW[-1].items():
+        monkeypatch.setattr(folds, name, value)
+    monkeypatch.setattr(folds, "BLOCK", (64, 128, 1024)[seed % 3])
+    with np.errstate(all="ignore"):
+        return LongRowsProgram(seed).case()
+
+
+@pytest.mark.parametrize("seed", range(COUNT // 3))
+def test_random_long_rows_are_the_cpus(seed, monkeypatch):
+    check(long_rows(seed, monkeypatch))
+
+
+def test_random_long_rows_are_held(monkeypatch):
+    cases = [long_rows(seed, monkeypatch) for seed in range(30)]
+    plans = [plan_folds(case.kernel, case.aligned) for case in cases]
+    assert sum(plan.held and plan.rest > 0 for plan in plans) >= 12
+    assert sum(not plan.held for plan in plans) >= 1
+
+
+@needs_ptxas
+def test_lines_of_more_shared_memory_than_usual_are_assembled(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "STATIC", 64)
+    built = [build_kernel(long_rows(seed, monkeypatch).kernel) for seed in range(20)]
+    assert sum(kernel.shared > 256 for kernel in built) >= 6
+    assemble(built, tmp_path)
 
 
 @needs_ptxas

@@ -100,9 +100,12 @@ def _interleaves(kernel: Kernel, lane: Axis) -> bool:
     return any(s not in (0, 1) and abs(s) * kernel.dtypes[v].itemsize < SECTOR for s, v in pairs)
 
 
-def most_lanes(kernel: Kernel) -> int:
-    """The elements that a thread may have side by side."""
-    heavy = heavy_steps(kernel)
+def most_lanes(kernel: Kernel, of_elements: bool = False) -> int:
+    """The elements that a thread may have side by side.
+
+    of_elements  whether steps that are computed once per line do not count
+    """
+    heavy = heavy_steps(kernel, of_elements)
     return next((lanes for steps, lanes in LANES_OF_CHAINS if heavy > steps), LANES)
 
 

@@ -11,7 +11,9 @@ FEATURES = ("bfloat", "contract", "freestanding", "units")
 _SYSTEM = "nvptx64-nvidia-cuda"
 # The version of the language: the oldest that knows the instructions of these processors.
 _VERSION = {80: 71, 86: 71, 89: 78, 90: 78}
-_EXTERN = re.compile(r"\.extern\s+\.func.*?(\w+)\s*(?:\(|;|$)", re.MULTILINE)
+# What is external, shared memory aside; and the names of functions.
+_EXTERN = re.compile(r"\.extern\s+(?!\s|\.shared\b)")
+_FUNCTIONS = re.compile(r"\.extern\s+\.func.*?(\w+)\s*(?:\(|;|$)", re.MULTILINE)
 
 
 class NoPtx(WeftError, NotImplementedError):
@@ -37,7 +39,7 @@ def ptx_of(module: LLModule, sm: int) -> str:
         raise NoPtx(f"kernel for sm_{sm}: {reason}")
     version = _VERSION.get(sm, max(_VERSION.values()))
     text = assembly(module, Processor(f"sm_{sm}", f"+ptx{version}", _SYSTEM))
-    if ".extern" in text:
-        names = ", ".join(sorted(set(_EXTERN.findall(text)))) or "something external"
+    if _EXTERN.search(text):
+        names = ", ".join(sorted(set(_FUNCTIONS.findall(text)))) or "something external"
         raise NoPtx(f"kernel for sm_{sm}: a GPU has no {names}")
     return text

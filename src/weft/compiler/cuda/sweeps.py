@@ -22,11 +22,13 @@ class Turn:
 
     words  the operands that are loaded, as words
     count  how many of them there are, if a line ends before the others; 0: all
+    group  their place among the groups of a line
     """
 
     point: Point
     inside: LLValue | None = None
     count: int = 0
+    group: LLValue | None = None
     known: dict[int, LLValue] = field(default_factory=dict)
     words: dict[int, LLValue] = field(default_factory=dict)
 
@@ -34,6 +36,24 @@ class Turn:
 _NOTHING: Mapping[int, LLValue] = MappingProxyType({})
 # Turns that are loaded together, one after the other.
 Turns = Sequence[Turn]
+
+
+class Held(Protocol):
+    """What several sweeps of a line read, kept by the thread that loads it.
+
+    first  the sweep that loads each of these operands
+    """
+
+    @property
+    def first(self) -> Mapping[int, int]: ...
+
+    def store(self, operand: int, group: LLValue, words: LLValue) -> None:
+        """Keep a group."""
+        ...
+
+    def load(self, operand: int, group: LLValue) -> LLValue:
+        """A group that was kept."""
+        ...
 
 
 class Walk(Protocol):
@@ -62,6 +82,7 @@ class SweepEmitter:
     across: Callable[[Sequence[Partial]], list[LLValue]]
     first: LLValue | None
     store: Callable[[int, Turn, LLValue], None]
+    held: Held | None = None
 
     def __post_init__(self) -> None:
         self.code = self.arrays.code
@@ -132,8 +153,11 @@ class SweepEmitter:
     ) -> None:
         """The turns of a sweep: loads first, then the steps, then the stores."""
         needed = sorted(moving(self.kernel, k))
+        operands = [i for i in needed if i < self.base]
         for turn in turns:
-            self._load(turn, [i for i in needed if i < self.base])
+            self._load(k, turn, operands)
+        for turn in turns:
+            self._hold(k, turn, operands)
         for turn in turns:
             for i in sorted(turn.words.keys() - turn.known.keys()):
                 turn.known[i] = self.arrays.unpack(i, turn.words[i], self.lanes)
@@ -149,7 +173,7 @@ class SweepEmitter:
         for turn in turns:
             self._store(turn, results, inside)
 
-    def _load(self, turn: Turn, operands: Sequence[int]) -> None:
+    def _load(self, k: int, turn: Turn, operands: Sequence[int]) -> None:
         """Load operands that are not loaded yet.
 
         Those of all lines are loaded in each sweep: the cache has them, and registers are few.
@@ -158,8 +182,26 @@ class SweepEmitter:
             turn.known.pop(i, None)
             turn.words.pop(i, None)
         for i in operands:
-            if i not in turn.words:
+            if i in turn.words:
+                continue
+            if self.held is not None and self.held.first.get(i, k) < k:
+                assert turn.group is not None
+                turn.words[i] = self.held.load(i, turn.group)
+            else:
                 turn.words[i] = self.arrays.fetch_words(i, turn.point, self.lanes, turn.count)
+
+    def _hold(self, k: int, turn: Turn, operands: Sequence[int]) -> None:
+        """Keep what this sweep is the first to load."""
+        held, group = self.held, turn.group
+        kept = [i for i in operands if held is not None and held.first.get(i) == k]
+        if held is None or group is None or not kept:
+            return
+
+        def put() -> None:
+            for i in kept:
+                held.store(i, group, turn.words[i])
+
+        self.arrays.when(turn.inside, put)
 
     def _add(self, a: Accumulator, turn: Turn, value: LLValue) -> None:
         value = cast(value, self.kernel.dtypes[a.fold.value], a.dtype)

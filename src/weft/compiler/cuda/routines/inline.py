@@ -179,8 +179,8 @@ def _fit_folds(kernel: Kernel, plan: FoldPlan, threads: int) -> FoldPlan:
         count, lanes = count * lanes, 1
         team = min(power_of_two(groups), threads // WARP) if count < threads else 1
     lines = threads // team
-    rest = plan.lane.size % lanes if plan.rest else 0
-    made = replace(plan, lanes=lanes, groups=groups, count=count, team=team, lines=lines, rest=rest)
+    made = replace(plan, lanes=lanes, groups=groups, count=count, team=team, lines=lines)
+    made = replace(made, rest=plan.lane.size % lanes if plan.rest else 0, held=False)
     return replace(made, unrolled=fits_registers(kernel, made.turns, lanes, team))
 
 
