@@ -247,6 +247,7 @@ class RowsProgram(GridProgram):
             mask[...] = rng.random(self.shape) < 0.5
             made.append(mask)
         self.counted: dict[int, int] = {}
+        self.odds: list[int] = []  # values of another dtype
         if rng.random() < 0.5:
             self.counted[len(made)] = int(rng.integers(-3, 4))
             made.append(self._counts(self.counted[len(made)]))
@@ -277,7 +278,7 @@ class RowsProgram(GridProgram):
 
     def pick(self) -> int:
         """No mask, and nothing that counts."""
-        others = {*self._masks(), *self.counted}
+        others = {*self._masks(), *self.counted, *self.odds}
         return int(self.rng.choice([i for i in range(len(self.values)) if i not in others]))
 
     def _masks(self) -> list[int]:
@@ -297,11 +298,27 @@ class RowsProgram(GridProgram):
             if self.counted:
                 (j,) = self.counted
                 bound = Literal(int(rng.integers(0, self.shape[-1] + 1)))
+                self._search(j)
             self.add(Step("greater", (j, bound), dtypes.bool_), self.values[j] > bound.value)
         if self._masks():
             j, i = int(rng.choice(self._masks())), self.pick()
             value = np.where(self.values[j], self.values[i], 0.0)
             self.add(Step("where", (j, i, zero), self.dtype), value)
+
+    def _search(self, j: int) -> None:
+        """Where an operand that counts equals a number, of each row if rows are folded."""
+        places, kind = self.values[j], self.arrays[j].dtype
+        if not self.folded:
+            some = Literal(int(places.flat[-1]))
+            self.add(Step("equal", (j, some), dtypes.bool_), places == some.value)
+            return
+        last = places.max(axis=self.folded, keepdims=True)
+        self.steps.append(FoldStep("max", j, kind))
+        self.values.append(last)
+        number = len(self.values) - 1
+        self.odds.append(number)
+        pair = (number, j) if self.rng.random() < 0.5 else (j, number)
+        self.add(Step("equal", pair, dtypes.bool_), places == last)
 
     def _out(self, shape: list[int], dtype: np.dtype) -> np.ndarray:
         """Memory of a result: rows, too."""

@@ -159,9 +159,9 @@ class GridArrays:
         count  how many there are, if not all; the others are equal to the first then
         """
         stride, one = self.lane.strides[array], self._element(array)
-        first = self._counts(array)
-        if first is not None:
-            return self._count(array, point, lanes, first)
+        if self.counts(array):
+            along, start = self._count(array, point, lanes)
+            return along if start is None else splat(start, lanes) + along
         if lanes == 1 or stride == 0:
             return splat(self._load(array, self._pointer(array, point), one), lanes)
         pointer, kind = self._pointer(array, point), lanes_of(one.element, lanes)
@@ -174,23 +174,32 @@ class GridArrays:
             value = self.code.emit(kind, text)
         return value
 
-    def _counts(self, array: int) -> int | None:
-        """What an array counts from, if it does."""
+    def counts(self, array: int) -> bool:
+        """Whether an array is an operand that counts."""
         operands = self.kernel.operands
-        operand = operands[array] if array < len(operands) else None
-        return operand.first if isinstance(operand, Counted) else None
+        return array < len(operands) and isinstance(operands[array], Counted)
 
-    def _count(self, array: int, point: Point, lanes: int, first: int) -> LLValue:
-        """The elements of an array that counts: where they are says what they are."""
+    def _count(self, array: int, point: Point, lanes: int) -> tuple[LLValue, LLValue | None]:
+        """The elements of an array that counts are the sums of these; None is 0.
+
+        Where they are says what they are: constants for the lanes, and the offset of a point.
+        """
+        operand = self.kernel.operands[array]
+        assert isinstance(operand, Counted)
         kind, offset = self._element(array), point.offsets[array]
-        stride = self.lane.strides[array]
+        stride, first = self.lane.strides[array], operand.first
         numbers = ", ".join(f"{kind} {first + n * stride}" for n in range(lanes))
         wide = lanes_of(kind.element, lanes)
         along = LLValue(self.code, wide, f"<{numbers}>" if lanes > 1 else str(first))
         if offset is None:
-            return along
+            return along, None
         narrow = offset.type.width > kind.width
-        return splat(offset.cast("trunc" if narrow else "sext", kind.element), lanes) + along
+        return along, offset.cast("trunc" if narrow else "sext", kind.element)
+
+    def finds(self, number: LLValue, array: int, point: Point, lanes: int) -> LLValue:
+        """Which elements of an array that counts equal a number: compared with constants."""
+        along, start = self._count(array, point, lanes)
+        return splat(number if start is None else number - start, lanes).equals(along)
 
     def fetch_words(self, array: int, point: Point, lanes: int, count: int = 0) -> LLValue:
         """An array's elements at a point, in the fewest registers; see `unpack`."""

@@ -164,14 +164,33 @@ class SweepEmitter:
             values = self.spread | turn.known
             for i in needed:
                 if i not in values:
-                    values[i] = emit_step(self.code, self.kernel, i, values.__getitem__)
-                    turn.known[i] = values[i]
+                    values[i] = turn.known[i] = self._step(i, turn, values)
             for a in made:
                 self._add(a, turn, values[a.fold.value])
         if self.many:
             join(list(made))
         for turn in turns:
             self._store(turn, results, inside)
+
+    def _step(self, i: int, turn: Turn, values: Mapping[int, LLValue]) -> LLValue:
+        """Value i of a turn, of those that it is made of."""
+        found = self._find(i, turn)
+        if found is not None:
+            return found
+        return emit_step(self.code, self.kernel, i, values.__getitem__)
+
+    def _find(self, i: int, turn: Turn) -> LLValue | None:
+        """Value i, if it says which elements of an operand that counts equal one of the line."""
+        step = self.kernel.steps[i - self.base]
+        if not isinstance(step, Step) or step.row != "equal" or not self.lane_folded:
+            return None
+        for number, operand in (step.inputs, step.inputs[::-1]):
+            if isinstance(number, Literal) or isinstance(operand, Literal):
+                return None
+            same = self.kernel.dtypes[number] == self.kernel.dtypes[operand]
+            if same and number in self.fixed and self.arrays.counts(operand):
+                return self.arrays.finds(self.fixed[number], operand, turn.point, self.lanes)
+        return None
 
     def _load(self, k: int, turn: Turn, operands: Sequence[int]) -> None:
         """Load operands that are not loaded yet.
