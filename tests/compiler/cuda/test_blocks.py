@@ -22,7 +22,7 @@ from weft.core.record import record
 from .emulator import Emulated
 from .loops import emulated, emulating_anew
 from .programs import Case
-from .test_random_grids import copied, random_case
+from .test_random_grids import copied, random_case, random_rows
 
 COUNT = 3_000 if os.environ.get("WEFT_SOAK") else 60
 
@@ -164,6 +164,11 @@ def test_a_random_kernel_in_one_block_is_the_cpus(seed, monkeypatch):
         monkeypatch.setattr(folds, "UNROLLED", 1)
         monkeypatch.setattr(folds, "MANY", 2)
     check_kernel(random_case(seed), (64, 256)[seed % 2])
+
+
+@pytest.mark.parametrize("seed", range(COUNT // 2))
+def test_random_rows_in_one_block_are_the_cpus(seed, monkeypatch):
+    check_kernel(random_rows(seed, monkeypatch), (64, 256)[seed % 2])
 
 
 def test_folds_that_threads_do_not_exchange_show(monkeypatch):

@@ -19,7 +19,7 @@ from . import test_routines_running as running
 from .emulated_gpu import EmulatedGpu
 from .launched import Launched, Touched, card
 from .programs import Case
-from .test_random_grids import random_case
+from .test_random_grids import random_case, random_rows
 
 GPUS = ["emulated", *(["cuda"] if torch.cuda.is_available() else [])]
 COUNT = {"emulated": 40, "cuda": 2000}
@@ -61,6 +61,13 @@ def test_random_kernels_write_their_results_only(name, seed):
         test_random_grids.check(case, partial(Launched, gpu_named(name)), unit)
     except NoPtx as e:
         pytest.skip(str(e))  # float64's sine, say: the emulator has the host's
+
+
+@pytest.mark.parametrize(("name", "seed"), cases(**COUNT))
+def test_random_rows_write_their_results_only(name, seed, monkeypatch):
+    case = random_rows(seed, monkeypatch)
+    unit = max(case.bound, bound_on(name, case))
+    test_random_grids.check(case, partial(Launched, gpu_named(name)), unit)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 import weft as wf
 from weft.compiler.cuda import ptx
 from weft.compiler.cuda.computes import why_no_row
+from weft.compiler.cuda.folds import plan_folds
 from weft.compiler.cuda.kernels import GridKernel, build_kernel, plan_grid
 from weft.compiler.cuda.ptx import FEATURES, NoPtx, ptx_of
 from weft.compiler.emit.code import LLModule, lanes_of
@@ -19,6 +20,7 @@ from weft.compiler.emit.scalar import NotSupported, why_unsupported
 from weft.compiler.ir.kernel import FoldStep, Kernel, Operand, Result, Step
 from weft.core import dtypes
 from weft.core.op import TABLE
+from weft.graph.graph import Literal
 from weft.ops.table import whole
 
 from .assembler import assemble, needs_ptxas
@@ -190,3 +192,47 @@ def test_stores_take_the_low_bits(before, after):
     made = ptx._STORE.sub(ptx._with_low_bits, before)
     assert all(part in made for part in after)
     assert (made == before) == (not after)
+
+
+def softmax(rows: int, length: int, apart: int) -> Kernel:
+    """A softmax of bfloat16 rows that begin so many elements apart."""
+    f, h = dtypes.float32, dtypes.bfloat16
+    steps = (
+        Step("cast", (0,), f, (f,)),
+        FoldStep("max", 1, f),
+        Step("subtract", (1, 2), f),
+        Step("exp", (3,), f),
+        FoldStep("sum", 4, f),
+        Step("divide", (Literal(1.0), 5), f),
+        Step("multiply", (4, 6), f),
+        Step("cast", (7,), h, (h,)),
+    )
+    strides = (apart, 1)
+    return Kernel((rows, length), (Operand(h, strides),), steps, (Result(8, strides),), (1,))
+
+
+@needs_ptxas
+def test_a_padded_vocabulary_is_read_once_by_whole_accesses(tmp_path):
+    kernel = softmax(8192, 50257, 50264)
+    built = build_kernel(kernel)
+    loads = re.findall(r"ld\.global\.(\S+)", built.ptx)
+    assert set(loads) == {"v4.b32", "b16"}  # the latter for the elements after whole groups
+    assert loads.count("b16") == 50257 % 8
+    assert "v4.b32" in re.findall(r"st\.global\.(\S+)", built.ptx)
+    # Two blocks fit a multiprocessor of 227 KiB and 64 Ki registers; and one any that there is.
+    assert 50257 * 2 <= built.shared <= (99 << 10) - 512
+    found = assemble([built], tmp_path)[built.name]
+    assert not found.spilled
+    assert 2 * built.block * found.registers <= 1 << 16
+
+
+@pytest.mark.parametrize(
+    ("length", "apart"), [(50257, 50257), (50257, 50260), (60000, 60000), (2048, 2048)]
+)
+def test_which_lines_are_held_and_how_they_are_read(length, apart):
+    """One or a few elements at once at odd addresses; neither the longest nor short ones."""
+    kernel = softmax(8192, length, apart)
+    plan = plan_folds(kernel, 16)
+    assert plan.lanes == {50257: 1, 50260: 4}.get(apart, 8)
+    assert plan.held == (length == 50257)
+    assert bool(build_kernel(kernel).shared) == plan.held

@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 from weft.compiler.cpu.emit_kernel import native
-from weft.compiler.cuda import flat, folds
+from weft.compiler.cuda import flat, folds, machine
+from weft.compiler.cuda.counted import Counted
+from weft.compiler.cuda.flat import plan_flat
+from weft.compiler.cuda.folds import plan_folds
 from weft.compiler.cuda.kernels import build_kernel
 from weft.core import dtypes
 
 from .assembler import assemble, needs_ptxas
 from .emulator import Emulated
-from .programs import Case, GridProgram
+from .programs import Case, GridProgram, LongRowsProgram, RowsProgram
 
 COUNT = 20_000 if os.environ.get("WEFT_SOAK") else 150
 
@@ -31,6 +34,9 @@ def copied(a: np.ndarray) -> np.ndarray:
 def emulate(case: Case, down: bool, emulated) -> list[np.ndarray]:
     """The results; those that take an operand's memory are written there."""
     operands = [copied(a) for a in case.operands]
+    for operand, array in zip(case.kernel.operands, operands, strict=True):
+        if isinstance(operand, Counted):
+            array[...] = 55  # nobody reads it
     outs = [copied(a) for a in case.outs]
     for r, o in case.shared.items():
         outs[r] = operands[o][(*(slice(n) for n in outs[r].shape), ...)]
@@ -73,6 +79,7 @@ LOW = (
     {"UNROLLED": 1, "BODY": 2, "MANY": 2, "BLOCK": 64},
     {"UNROLLED": 2, "OWN": 16, "BLOCK": 128, "SHARED": 1 << 11},
     {"LINES": 1, "THREADS": 1 << 30, "BLOCKS": 1, "UNROLLED": 4},
+    {"UNROLLED": 0, "BLOCK": 64, "SHORT": 32},
 )
 
 
@@ -85,13 +92,74 @@ def test_a_random_grid_is_the_cpus_at_low_limits(seed, monkeypatch):
     check(case)
 
 
+def random_rows(seed: int, monkeypatch) -> Case:
+    """Rows of any length; in most cases even one whole group is enough for wide accesses."""
+    if seed % 4:
+        for module in (flat, folds):
+            monkeypatch.setattr(module, "WHOLE", 1)
+    if seed % 3 == 0:
+        for name, value in LOW[seed // 3 % len(LOW)].items():
+            monkeypatch.setattr(folds, name, value)
+    with np.errstate(all="ignore"):
+        return RowsProgram(seed).case()
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_random_rows_are_the_cpus(seed, monkeypatch):
+    check(random_rows(seed, monkeypatch))
+
+
+def test_random_rows_end_after_whole_groups(monkeypatch):
+    """In many of the cases above some elements are left after the last whole group."""
+    kinds = {plan_flat: 0, plan_folds: 0}
+    for seed in range(100):
+        with monkeypatch.context() as patch:
+            case = random_rows(seed, patch)
+            plan = plan_folds if case.kernel.folded else plan_flat
+            kinds[plan] += plan(case.kernel, case.aligned).rest > 0
+    assert min(kinds.values()) >= 8, kinds
+
+
+def long_rows(seed: int, monkeypatch) -> Case:
+    """Rows that are too long for registers, so that shared memory holds them."""
+    for name, value in LOW[-1].items():
+        monkeypatch.setattr(folds, name, value)
+    monkeypatch.setattr(folds, "BLOCK", (64, 128, 1024)[seed % 3])
+    with np.errstate(all="ignore"):
+        return LongRowsProgram(seed).case()
+
+
+@pytest.mark.parametrize("seed", range(COUNT // 3))
+def test_random_long_rows_are_the_cpus(seed, monkeypatch):
+    check(long_rows(seed, monkeypatch))
+
+
+def test_random_long_rows_are_held(monkeypatch):
+    cases = [long_rows(seed, monkeypatch) for seed in range(30)]
+    plans = [plan_folds(case.kernel, case.aligned) for case in cases]
+    assert sum(plan.held and plan.rest > 0 for plan in plans) >= 12
+    assert sum(not plan.held for plan in plans) >= 1
+
+
+@needs_ptxas
+def test_lines_of_more_shared_memory_than_usual_are_assembled(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "STATIC", 64)
+    built = [build_kernel(long_rows(seed, monkeypatch).kernel) for seed in range(20)]
+    assert sum(kernel.shared > 256 for kernel in built) >= 6
+    assemble(built, tmp_path)
+
+
 @needs_ptxas
 @pytest.mark.parametrize("sm", [90, 80])
-def test_random_grids_are_assembled_and_spill_nothing(sm, tmp_path):
+def test_random_grids_are_assembled_and_spill_nothing(sm, tmp_path, monkeypatch):
     built = []
     for seed in range(COUNT // 4 if sm == 90 else COUNT // 10):
         case = random_case(seed)
         if dtypes.float64 not in case.kernel.dtypes:
             built.append(build_kernel(case.kernel, sm))
+    for seed in range(COUNT // 10):
+        case = random_rows(seed, monkeypatch)
+        if dtypes.float64 not in case.kernel.dtypes:
+            built.append(build_kernel(case.kernel, sm, case.aligned))
     figures = assemble(built, tmp_path, sm)
     assert not [name for name, found in figures.items() if found.spilled]

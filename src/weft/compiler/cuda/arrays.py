@@ -14,6 +14,7 @@ from ..emit.lanes_in_memory import splat
 from ..ir.axes import Axis
 from ..ir.kernel import Kernel, reach
 from ..ir.schedule import Schedule
+from .counted import Counted
 from .machine import Machine
 
 # Bytes that one instruction loads or stores at most.
@@ -152,30 +153,67 @@ class GridArrays:
         """An array's elements at a point, as they are in registers."""
         return from_memory(self.fetch(array, point, lanes), self.dtypes[array])
 
-    def fetch(self, array: int, point: Point, lanes: int) -> LLValue:
-        """An array's elements at a point, as they are in memory; one number is broadcast."""
+    def fetch(self, array: int, point: Point, lanes: int, count: int = 0) -> LLValue:
+        """An array's elements at a point, as they are in memory; one number is broadcast.
+
+        count  how many there are, if not all; the others are equal to the first then
+        """
         stride, one = self.lane.strides[array], self._element(array)
+        if self.counts(array):
+            along, start = self._count(array, point, lanes)
+            return along if start is None else splat(start, lanes) + along
         if lanes == 1 or stride == 0:
             return splat(self._load(array, self._pointer(array, point), one), lanes)
         pointer, kind = self._pointer(array, point), lanes_of(one.element, lanes)
-        if stride == 1:
+        if stride == 1 and not count:
             return self._load(array, pointer, kind)
-        value = LLValue(self.code, kind, "poison")
-        for n in range(lanes):
+        value = splat(self._load(array, pointer, one), lanes)
+        for n in range(1, count or lanes):
             item = self._load(array, self._beside(pointer, n * stride, one), one)
             text = f"insertelement {kind} {value}, {one} {item}, i32 {n}"
             value = self.code.emit(kind, text)
         return value
 
-    def fetch_words(self, array: int, point: Point, lanes: int) -> LLValue:
+    def counts(self, array: int) -> bool:
+        """Whether an array is an operand that counts."""
+        operands = self.kernel.operands
+        return array < len(operands) and isinstance(operands[array], Counted)
+
+    def _count(self, array: int, point: Point, lanes: int) -> tuple[LLValue, LLValue | None]:
+        """The elements of an array that counts are the sums of these; None is 0.
+
+        Where they are says what they are: constants for the lanes, and the offset of a point.
+        """
+        operand = self.kernel.operands[array]
+        assert isinstance(operand, Counted)
+        kind, offset = self._element(array), point.offsets[array]
+        stride, first = self.lane.strides[array], operand.first
+        numbers = ", ".join(f"{kind} {first + n * stride}" for n in range(lanes))
+        wide = lanes_of(kind.element, lanes)
+        along = LLValue(self.code, wide, f"<{numbers}>" if lanes > 1 else str(first))
+        if offset is None:
+            return along, None
+        narrow = offset.type.width > kind.width
+        return along, offset.cast("trunc" if narrow else "sext", kind.element)
+
+    def finds(self, number: LLValue, array: int, point: Point, lanes: int) -> LLValue:
+        """Which elements of an array that counts equal a number: compared with constants."""
+        along, start = self._count(array, point, lanes)
+        return splat(number if start is None else number - start, lanes).equals(along)
+
+    def fetch_words(self, array: int, point: Point, lanes: int, count: int = 0) -> LLValue:
         """An array's elements at a point, in the fewest registers; see `unpack`."""
         if not self._in_words(array, lanes):
-            return self.fetch(array, point, lanes)
+            return self.fetch(array, point, lanes, count)
         kind = lanes_of(self._element(array).element, lanes)
-        pointer, align = self._pointer(array, point), self._align(array, kind)
         size = lanes * kind.width // 8
+        words = lanes_of("i32", size // 4)
+        if count:
+            value = self.fetch(array, point, lanes, count)
+            return self.code.emit(words, f"bitcast {kind} {value} to {words}")
+        pointer, align = self._pointer(array, point), self._align(array, kind)
         self.machine.access(array, pointer, size, align)
-        return self.code.load(lanes_of("i32", size // 4), pointer, align)
+        return self.code.load(words, pointer, align)
 
     def unpack(self, array: int, value: LLValue, lanes: int) -> LLValue:
         """Elements that were fetched as words, as they are in registers."""
@@ -191,15 +229,15 @@ class GridArrays:
         size = self.dtypes[array].itemsize
         return self.lane.strides[array] == 1 and size < 4 and lanes * size % 4 == 0
 
-    def write(self, array: int, point: Point, value: LLValue) -> None:
-        """Store elements of an array, from registers, at a point."""
+    def write(self, array: int, point: Point, value: LLValue, count: int = 0) -> None:
+        """Store elements of an array, from registers, at a point; `count` of them, if not 0."""
         value = to_memory(value, self.dtypes[array])
         stride, one, lanes = self.lane.strides[array], self._element(array), value.type.lanes
         pointer = self._pointer(array, point)
-        if lanes == 1 or stride == 1:
+        if lanes == 1 or (stride == 1 and not count):
             self._store(array, pointer, value)
             return
-        for n in range(lanes):
+        for n in range(count or lanes):
             item = self.code.emit(one, f"extractelement {value.type} {value}, i32 {n}")
             self._store(array, self._beside(pointer, n * stride, one), item)
 

@@ -123,7 +123,10 @@ class Function:
         """Allow blocks to have so much shared memory, which is more than the default."""
         driver = _driver()
         most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _checked(driver.cuFuncSetAttribute(self.handle, most, nbytes), "asking for shared memory")
+        share = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+        for attribute, value in ((most, nbytes), (share, 100)):  # percent
+            made = driver.cuFuncSetAttribute(self.handle, attribute, value)
+            _checked(made, "asking for shared memory")
 
     def launch(self, grid: int, block: int, shared: int, parameters: int, stream: int) -> None:
         """Launch it on a stream.

@@ -29,6 +29,8 @@ WORDS = 40
 ROWS = BLOCK // WARP
 # Bytes of memory that are written at once.
 SECTOR = 32
+# Whole groups from which on a line may have elements after them.
+WHOLE = WARP
 # Bytes that a thread should have under way, and threads from which on it takes several groups.
 UNDER_WAY, THREADS = 32, 1 << 18
 
@@ -38,7 +40,7 @@ class FlatPlan:
     """How threads share a domain.
 
     outer   the axes but the one whose elements are computed side by side, `lane`
-    rest    elements after the last whole group; each has a thread of its own
+    rest    elements of a line after its last whole group; each has a thread of its own
     groups  the work: whole groups, then single elements
     spread  the groups of a thread
     tiled   whether a block has a warp of groups of each of some lines, and not more of one line:
@@ -66,12 +68,12 @@ def plan_flat(kernel: Kernel, aligned: int) -> FlatPlan:
     lane = pick_lane(axes, kinds)
     outer = tuple([axis for axis in axes if axis is not lane])
     most = 1 if _interleaves(kernel, lane) else _most_lanes(kernel)
-    lanes = pick_lanes(outer, lane, kinds, aligned, most, ragged=not outer)
+    lanes = pick_lanes(outer, lane, kinds, aligned, most, 1 if not outer else WHOLE)
     crossing = _crossing(outer, lane, lanes)
     if crossing is not None:
         outer = (*(axis for axis in outer if axis is not crossing), crossing)
     rest = lane.size % lanes
-    groups = prod([axis.size for axis in outer]) * (lane.size // lanes) + rest
+    groups = prod([axis.size for axis in outer]) * (lane.size // lanes + rest)
     spread = _spread(kernel, lane, lanes) if groups >= THREADS and not rest else 1
     if crossing is not None:
         return FlatPlan(outer, lane, lanes, rest, groups, 1, BLOCK, True)
@@ -98,9 +100,12 @@ def _interleaves(kernel: Kernel, lane: Axis) -> bool:
     return any(s not in (0, 1) and abs(s) * kernel.dtypes[v].itemsize < SECTOR for s, v in pairs)
 
 
-def most_lanes(kernel: Kernel) -> int:
-    """The elements that a thread may have side by side."""
-    heavy = heavy_steps(kernel)
+def most_lanes(kernel: Kernel, of_elements: bool = False) -> int:
+    """The elements that a thread may have side by side.
+
+    of_elements  whether steps that are computed once per line do not count
+    """
+    heavy = heavy_steps(kernel, of_elements)
     return next((lanes for steps, lanes in LANES_OF_CHAINS if heavy > steps), LANES)
 
 
@@ -140,18 +145,28 @@ def pick_lanes(
     kinds: Sequence[np.dtype],
     aligned: int,
     most: int,
-    ragged: bool = False,
+    whole: int = 0,
 ) -> int:
-    """The elements side by side: as many as some array can be accessed by at once."""
+    """The elements side by side: as many as some array can be accessed by at once.
+
+    whole  the groups that a line has at least, if elements may be left after them; 0: none may.
+           Of several lines, all must begin at aligned addresses then.
+    """
     lanes = most
     while lanes > 1:
         group = Axis(1, tuple([s * lanes for s in lane.strides]))
-        fits = lane.size % lanes == 0 or (ragged and lane.size > lanes)
-        for i, kind in enumerate(kinds if fits else ()):
-            size = lanes * kind.itemsize
-            wide = alignment(i, kind.itemsize, [*others, group], aligned)
-            if lane.strides[i] == 1 and size <= WIDEST and wide % size == 0:
-                return lanes
+        found = [
+            (lanes * kind.itemsize, alignment(i, kind.itemsize, [*others, group], aligned))
+            for i, kind in enumerate(kinds)
+            if lane.strides[i] == 1
+        ]
+        fits = any(size <= WIDEST and wide % size == 0 for size, wide in found)
+        if lane.size % lanes:
+            # Neighbours that are read one by one are not worth it.
+            every = not others or all(wide % min(size, WIDEST) == 0 for size, wide in found)
+            fits = fits and every and bool(whole) and lane.size > whole * lanes
+        if fits:
+            return lanes
         lanes //= 2
     return 1
 
@@ -192,13 +207,13 @@ def emit_flat(
     if ends.rest != 0:
         single = first - ends.whole
         inside = (single >= 0) & (single < ends.rest)
-        arrays.when(inside, lambda: _emit_single(arrays, plan, arrays.plus(single, ends.start)))
+        arrays.when(inside, lambda: _emit_single(arrays, plan, single, ends.start))
     machine.finish()
 
 
 @record
 class _Ends:
-    """Where groups end: whole ones, the elements after them, and the first of these."""
+    """Where groups end: whole ones, the elements after them, and the first of these in a line."""
 
     whole: LLValue | int
     rest: LLValue | int
@@ -206,7 +221,9 @@ class _Ends:
 
 
 def _ends(plan: FlatPlan) -> _Ends:
-    return _Ends(plan.groups - plan.rest, plan.rest, plan.lane.size - plan.rest)
+    lines = prod([axis.size for axis in plan.outer])
+    single = lines * plan.rest
+    return _Ends(plan.groups - single, single, plan.lane.size - plan.rest)
 
 
 def _ends_of(arrays: GridArrays, plan: FlatPlan, length: LLValue) -> _Ends:
@@ -249,8 +266,14 @@ def _point(arrays: GridArrays, plan: FlatPlan, group: LLValue) -> Point:
     return arrays.advance(point, plan.lane, along, plan.lanes)
 
 
-def _emit_single(arrays: GridArrays, plan: FlatPlan, at: LLValue) -> None:
-    _emit_elements(arrays, [(arrays.advance(arrays.start, plan.lane, at), None)], 1)
+def _emit_single(arrays: GridArrays, plan: FlatPlan, single: LLValue, start: LLValue | int) -> None:
+    """One of the elements after whole groups; of a line they begin at `start`."""
+    point = arrays.start
+    if plan.outer:
+        point = arrays.walk(point, plan.outer, single.divide(plan.rest, False))
+        single = single.modulo(plan.rest, False)
+    point = arrays.advance(point, plan.lane, arrays.plus(single, start))
+    _emit_elements(arrays, [(point, None)], 1)
 
 
 def _emit_elements(

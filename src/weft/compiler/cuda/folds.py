@@ -9,7 +9,8 @@ from ..emit.folds import accumulator_dtype
 from ..ir.axes import Axis, axes_of, merge_axes
 from ..ir.kernel import FoldStep, Kernel
 from .arrays import GridArrays, Point, dtypes_of, index_type
-from .flat import most_lanes, pick_lane, pick_lanes
+from .flat import WHOLE, most_lanes, pick_lane, pick_lanes
+from .held import held_bytes, hold_line
 from .machine import WARP, Machine
 from .sweeps import SweepEmitter, Turn, Turns, changes, retained
 from .teams import Rows, fold_columns, fold_neighbours
@@ -40,6 +41,8 @@ class FoldPlan:
     count        all lines, or groups of lines
     unrolled     whether a thread's turns are emitted one by one
     ragged       the length of all lines together, if the last of them is shorter; else 0
+    rest         the elements of a line after its last whole group; one thread has them
+    held         whether shared memory has what several sweeps read of a line
     """
 
     kept: tuple[Axis, ...]
@@ -53,6 +56,8 @@ class FoldPlan:
     count: int
     unrolled: bool
     ragged: int = 0
+    rest: int = 0
+    held: bool = False
 
     @property
     def block(self) -> int:
@@ -63,12 +68,25 @@ class FoldPlan:
         return -(-self.count // self.lines)
 
     @property
+    def together(self) -> int:
+        """The blocks that a multiprocessor should have room for."""
+        return 2 if self.held and 2 * self.block <= BLOCK else 1
+
+    @property
     def turns(self) -> int:
-        return -(-self.groups // self.team)
+        return -(-self.groups // self.team) + bool(self.rest)
 
 
 def plan_folds(kernel: Kernel, aligned: int) -> FoldPlan:
     """The plan of a kernel with folds."""
+    made = _plan(kernel, aligned, most_lanes(kernel))
+    if made.held:  # then more is loaded at once
+        wider = _plan(kernel, aligned, most_lanes(kernel, of_elements=True))
+        return wider if wider.held else made
+    return made
+
+
+def _plan(kernel: Kernel, aligned: int, most: int) -> FoldPlan:
     axes = [(axis, a in kernel.folded) for a, axis in enumerate(axes_of(kernel)) if axis.size != 1]
     kept = merge_axes([axis for axis, folded in axes if not folded])
     folds = merge_axes([axis for axis, folded in axes if folded])
@@ -77,21 +95,28 @@ def plan_folds(kernel: Kernel, aligned: int) -> FoldPlan:
     lane_folded = not any(axis is lane for axis in kept)
     kept = [axis for axis in kept if axis is not lane]
     folds = [axis for axis in folds if axis is not lane]
-    lanes = pick_lanes([*kept, *folds], lane, kinds, aligned, most_lanes(kernel))
+    whole = WHOLE if lane_folded and not folds else 0
+    lanes = pick_lanes([*kept, *folds], lane, kinds, aligned, most, whole)
     groups = prod([axis.size for axis in folds])
     count = prod([axis.size for axis in kept])
+    held = False
     if not lane_folded:
         lanes = spread_columns(count * lane.size, lanes)
-    along = lane.size // lanes
+    along, rest = lane.size // lanes, lane.size % lanes
     if lane_folded:
-        team, lines, unrolled = fit_lines(kernel, groups * along, count, lanes)
+        team, lines, unrolled = fit_lines(kernel, groups * along, count, lanes, rest)
         groups *= along
+        alone = lines == 1 and not folds and not unrolled
+        held = alone and bool(held_bytes(kernel, lane, lanes))
+        if held and count >= LINES:
+            team = min(team, BLOCK // 2)  # one block computes while another one loads
     else:
         count *= along
         team, lines, unrolled = fit_columns(kernel, groups, count, lanes)
     return FoldPlan(
         *(tuple(kept), tuple(folds), lane, lane_folded, lanes),
         *(groups, team, lines, count, unrolled),
+        *(0, rest, held),
     )
 
 
@@ -100,11 +125,13 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def fit_lines(kernel: Kernel, groups: int, count: int, lanes: int) -> tuple[int, int, bool]:
+def fit_lines(
+    kernel: Kernel, groups: int, count: int, lanes: int, rest: int = 0
+) -> tuple[int, int, bool]:
     """Team, lines of a block, and whether to unroll, for folds along lines."""
 
     def fits(team: int) -> bool:
-        return fits_registers(kernel, -(-groups // team), lanes, team)
+        return fits_registers(kernel, -(-groups // team) + bool(rest), lanes, team)
 
     half = -(-groups // 2) if count >= LINES else groups
     team = min(power_of_two(half), BLOCK)
@@ -171,6 +198,8 @@ class LineWalk:
             arrays.loop(whole, step, lambda i: body(self._some(point, i, 0, step)))
         if plan.groups > whole:
             body(self._some(point, arrays.number(whole), whole, plan.groups - whole))
+        if plan.rest:
+            arrays.when(self._has_rest, lambda: body([self._rest(point)]))
 
     @property
     def _body(self) -> int:
@@ -186,8 +215,22 @@ class LineWalk:
         """All turns of a site, where they are emitted one by one."""
         if point not in self.kept:
             self.kept.clear()
-            self.kept[point] = self._some(point, self.arrays.number(0), 0, self.plan.groups)
+            made = self._some(point, self.arrays.number(0), 0, self.plan.groups)
+            if self.plan.rest:
+                made.append(self._rest(point, self._has_rest))
+            self.kept[point] = made
         return self.kept[point]
+
+    @property
+    def _has_rest(self) -> LLValue:
+        """Whether this thread has the elements after the last whole group."""
+        return self.member.equals(self.plan.groups % self.plan.team)
+
+    def _rest(self, point: Point, inside: LLValue | None = None) -> Turn:
+        plan, arrays = self.plan, self.arrays
+        group = arrays.number(plan.groups)
+        at = arrays.advance(point, plan.lane, group, plan.lanes)
+        return Turn(at, inside, plan.rest, group)
 
     def _some(self, point: Point, start: LLValue, skipped: int, count: int) -> list[Turn]:
         """The turns from a group on, of `count` groups; `skipped` is `start` where it is known."""
@@ -201,7 +244,7 @@ class LineWalk:
             elif first + team > count:
                 inside = group < skipped + count
                 group = inside.choose(group, arrays.number(skipped + count - 1))
-            made.append(Turn(self._point(point, group), inside))
+            made.append(Turn(self._point(point, group), inside, group=group))
         return made
 
     def _point(self, point: Point, group: LLValue) -> Point:
@@ -237,7 +280,8 @@ def emit_folds(kernel: Kernel, plan: FoldPlan, machine: Machine, aligned: int) -
         *(kernel, arrays, LineWalk(arrays, plan, arrays.wide(member), length)),
         *(plan.lanes, plan.lane_folded, not plan.unrolled and plan.turns > MANY),
         *(across, None if plan.team == 1 else member.equals(0)),
-        lambda r, turn, value: arrays.write(base + r, turn.point, value),
+        lambda r, turn, value: arrays.write(base + r, turn.point, value, turn.count),
+        hold_line(arrays, plan.lane, plan.lanes) if plan.held else None,
     )
     emitter.site(_site(arrays, plan, place), inside)
     machine.finish()

@@ -20,6 +20,7 @@ class GridKernel:
     Its parameters are pointers: one for each operand, then one for each result; then one to a cell,
     if it stops where that is not 0. A grid of no blocks has nothing to compute, and is not to be
     launched.
+    shared  bytes of shared memory that a launch adds
     """
 
     name: str
@@ -45,15 +46,14 @@ def build_kernel(
     name = "weft_" + sha256(repr((kernel, aligned, stops)).encode()).hexdigest()[:20]
     machine = PtxMachine(module, name, len(kernel.operands) + len(kernel.results), stops)
     emit_grid(form, plan, machine, aligned)
-    return GridKernel(name, ptx_of(module, sm), plan.grid, plan.block, 0)
+    return GridKernel(name, ptx_of(module, sm), plan.grid, plan.block, machine.dynamic)
 
 
 def _attributes(plan: GridPlan) -> str:
     """What the assembler is to know: the threads of a block, and blocks that must fit together."""
     threads = f'"nvvm.reqntid"="{plan.block}"'
-    if isinstance(plan, PiecePlan) and plan.together > 1:
-        return f'{threads} "nvvm.minctasm"="{plan.together}"'
-    return threads
+    together = plan.together if isinstance(plan, PiecePlan | FoldPlan) else 1
+    return f'{threads} "nvvm.minctasm"="{together}"' if together > 1 else threads
 
 
 def plan_grid(kernel: Kernel, aligned: int) -> tuple[Kernel, GridPlan]:

@@ -9,6 +9,8 @@ WORD = lanes_of("i32")
 POINTER = lanes_of("ptr")
 # Threads that run together, and can look at each other's registers.
 WARP = 32
+# Bytes of shared memory that a block has without a launch that asks for more.
+STATIC = 48 << 10
 
 
 class Machine(Protocol):
@@ -56,11 +58,14 @@ class Machine(Protocol):
 class PtxMachine:
     """A GPU: the entry point of a kernel in PTX.
 
-    stops  whether there is one parameter more, a cell: unless it is 0, threads do nothing
+    stops    whether there is one parameter more, a cell: unless it is 0, threads do nothing
+    dynamic  bytes of shared memory that a launch must ask for
     """
 
     code: Code
     pointers: Sequence[LLValue]
+    dynamic: int = 0
+    _static: int = 0
 
     def __init__(self, module: LLModule, name: str, arrays: int, stops: bool = False):
         self.code = module.function("ptx_kernel void", [POINTER] * (arrays + stops), name)
@@ -93,8 +98,16 @@ class PtxMachine:
         return self.code.call("llvm.nvvm.shfl.sync.bfly.i32", WORD, args)
 
     def shared(self, kind: Type, count: int) -> LLValue:
-        name = self.code.module.shared(kind, count)
-        return self.code.emit(POINTER, f"addrspacecast ptr addrspace(3) @{name} to ptr")
+        nbytes = -(-count * kind.lanes * kind.width // 128) * 16
+        fits = self._static + nbytes <= STATIC
+        module = self.code.module
+        name = module.shared(kind, count) if fits else module.shared_by_launch()
+        pointer = self.code.emit(POINTER, f"addrspacecast ptr addrspace(3) @{name} to ptr")
+        if fits:
+            self._static += nbytes
+            return pointer
+        at, self.dynamic = self.dynamic, self.dynamic + nbytes
+        return self.code.address(pointer, at, "i8") if at else pointer
 
     def access(self, array: int | LLValue, pointer: LLValue, size: int, align: int) -> None:
         pass

@@ -17,7 +17,9 @@ _STORE = re.compile(
     re.MULTILINE,
 )
 _REGISTER = re.compile(r"%rd?(?=\d)")
-_EXTERN = re.compile(r"\.extern\s+\.func.*?(\w+)\s*(?:\(|;|$)", re.MULTILINE)
+# What is external, shared memory aside; and the names of functions.
+_EXTERN = re.compile(r"\.extern\s+(?!\s|\.shared\b)")
+_FUNCTIONS = re.compile(r"\.extern\s+\.func.*?(\w+)\s*(?:\(|;|$)", re.MULTILINE)
 
 
 class NoPtx(WeftError, NotImplementedError):
@@ -43,8 +45,8 @@ def ptx_of(module: LLModule, sm: int) -> str:
         raise NoPtx(f"kernel for sm_{sm}: {reason}")
     version = _VERSION.get(sm, max(_VERSION.values()))
     text = assembly(module, Processor(f"sm_{sm}", f"+ptx{version}", _SYSTEM))
-    if ".extern" in text:
-        names = ", ".join(sorted(set(_EXTERN.findall(text)))) or "something external"
+    if _EXTERN.search(text):
+        names = ", ".join(sorted(set(_FUNCTIONS.findall(text)))) or "something external"
         raise NoPtx(f"kernel for sm_{sm}: a GPU has no {names}")
     return _STORE.sub(_with_low_bits, text)
 

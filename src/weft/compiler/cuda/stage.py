@@ -33,5 +33,6 @@ def build_stage(stage: Stage, sm: int, stops: bool = False) -> GridKernel:
     """A stage as PTX for compute capability `sm`/10; see `build_kernel`."""
     module = LLModule(f'"nvvm.reqntid"="{stage.block}"', FEATURES)
     name = "weft_" + sha256(repr((stage, stops)).encode()).hexdigest()[:20]
-    stage.emit(PtxMachine(module, name, len(stage.arrays), stops))
-    return GridKernel(name, ptx_of(module, sm), stage.grid, stage.block, 0)
+    machine = PtxMachine(module, name, len(stage.arrays), stops)
+    stage.emit(machine)
+    return GridKernel(name, ptx_of(module, sm), stage.grid, stage.block, machine.dynamic)

@@ -42,9 +42,12 @@ def fold_rounds(kernel: Kernel) -> int:
     return len({kernel.settled[i] for i in kernel.live if fold_of(kernel, i)})
 
 
-def heavy_steps(kernel: Kernel) -> int:
-    """How many steps take more than an instruction or two."""
-    return sum(isinstance(s, Step) and not s.is_light for s in kernel.steps)
+def heavy_steps(kernel: Kernel, of_elements: bool = False) -> int:
+    """How many steps take more than an instruction or two; of each element, if so."""
+    settled = kernel.settled[len(kernel.operands) :]
+    pairs = zip(kernel.steps, settled, strict=True)
+    counted = [s for s, depth in pairs if depth % 2 == 0 or not of_elements]
+    return sum(isinstance(s, Step) and not s.is_light for s in counted)
 
 
 def words_alive(kernel: Kernel) -> int:

@@ -9,7 +9,7 @@ from ...graph.graph import Literal
 from ..emit.code import LLValue
 from ..emit.convert import cast
 from ..emit.folds import Accumulator, accumulator_of, identity, join
-from ..emit.lanes_in_memory import splat
+from ..emit.lanes_in_memory import first, splat
 from ..ir.kernel import Kernel, Result, Step, moving
 from .arrays import GridArrays, Point
 from .steps import emit_step, fold_of
@@ -21,10 +21,14 @@ class Turn:
     """Some neighbouring elements of a thread: where, whether they exist, and known values.
 
     words  the operands that are loaded, as words
+    count  how many of them there are, if a line ends before the others; 0: all
+    group  their place among the groups of a line
     """
 
     point: Point
     inside: LLValue | None = None
+    count: int = 0
+    group: LLValue | None = None
     known: dict[int, LLValue] = field(default_factory=dict)
     words: dict[int, LLValue] = field(default_factory=dict)
 
@@ -32,6 +36,24 @@ class Turn:
 _NOTHING: Mapping[int, LLValue] = MappingProxyType({})
 # Turns that are loaded together, one after the other.
 Turns = Sequence[Turn]
+
+
+class Held(Protocol):
+    """What several sweeps of a line read, kept by the thread that loads it.
+
+    first  the sweep that loads each of these operands
+    """
+
+    @property
+    def first(self) -> Mapping[int, int]: ...
+
+    def store(self, operand: int, group: LLValue, words: LLValue) -> None:
+        """Keep a group."""
+        ...
+
+    def load(self, operand: int, group: LLValue) -> LLValue:
+        """A group that was kept."""
+        ...
 
 
 class Walk(Protocol):
@@ -60,6 +82,7 @@ class SweepEmitter:
     across: Callable[[Sequence[Partial]], list[LLValue]]
     first: LLValue | None
     store: Callable[[int, Turn, LLValue], None]
+    held: Held | None = None
 
     def __post_init__(self) -> None:
         self.code = self.arrays.code
@@ -130,16 +153,18 @@ class SweepEmitter:
     ) -> None:
         """The turns of a sweep: loads first, then the steps, then the stores."""
         needed = sorted(moving(self.kernel, k))
+        operands = [i for i in needed if i < self.base]
         for turn in turns:
-            self._load(turn, [i for i in needed if i < self.base])
+            self._load(k, turn, operands)
+        for turn in turns:
+            self._hold(k, turn, operands)
         for turn in turns:
             for i in sorted(turn.words.keys() - turn.known.keys()):
                 turn.known[i] = self.arrays.unpack(i, turn.words[i], self.lanes)
             values = self.spread | turn.known
             for i in needed:
                 if i not in values:
-                    values[i] = emit_step(self.code, self.kernel, i, values.__getitem__)
-                    turn.known[i] = values[i]
+                    values[i] = turn.known[i] = self._step(i, turn, values)
             for a in made:
                 self._add(a, turn, values[a.fold.value])
         if self.many:
@@ -147,7 +172,27 @@ class SweepEmitter:
         for turn in turns:
             self._store(turn, results, inside)
 
-    def _load(self, turn: Turn, operands: Sequence[int]) -> None:
+    def _step(self, i: int, turn: Turn, values: Mapping[int, LLValue]) -> LLValue:
+        """Value i of a turn, of those that it is made of."""
+        found = self._find(i, turn)
+        if found is not None:
+            return found
+        return emit_step(self.code, self.kernel, i, values.__getitem__)
+
+    def _find(self, i: int, turn: Turn) -> LLValue | None:
+        """Value i, if it says which elements of an operand that counts equal one of the line."""
+        step = self.kernel.steps[i - self.base]
+        if not isinstance(step, Step) or step.row != "equal" or not self.lane_folded:
+            return None
+        for number, operand in (step.inputs, step.inputs[::-1]):
+            if isinstance(number, Literal) or isinstance(operand, Literal):
+                return None
+            same = self.kernel.dtypes[number] == self.kernel.dtypes[operand]
+            if same and number in self.fixed and self.arrays.counts(operand):
+                return self.arrays.finds(self.fixed[number], operand, turn.point, self.lanes)
+        return None
+
+    def _load(self, k: int, turn: Turn, operands: Sequence[int]) -> None:
         """Load operands that are not loaded yet.
 
         Those of all lines are loaded in each sweep: the cache has them, and registers are few.
@@ -156,14 +201,34 @@ class SweepEmitter:
             turn.known.pop(i, None)
             turn.words.pop(i, None)
         for i in operands:
-            if i not in turn.words:
-                turn.words[i] = self.arrays.fetch_words(i, turn.point, self.lanes)
+            if i in turn.words:
+                continue
+            if self.held is not None and self.held.first.get(i, k) < k:
+                assert turn.group is not None
+                turn.words[i] = self.held.load(i, turn.group)
+            else:
+                turn.words[i] = self.arrays.fetch_words(i, turn.point, self.lanes, turn.count)
+
+    def _hold(self, k: int, turn: Turn, operands: Sequence[int]) -> None:
+        """Keep what this sweep is the first to load."""
+        held, group = self.held, turn.group
+        kept = [i for i in operands if held is not None and held.first.get(i) == k]
+        if held is None or group is None or not kept:
+            return
+
+        def put() -> None:
+            for i in kept:
+                held.store(i, group, turn.words[i])
+
+        self.arrays.when(turn.inside, put)
 
     def _add(self, a: Accumulator, turn: Turn, value: LLValue) -> None:
         value = cast(value, self.kernel.dtypes[a.fold.value], a.dtype)
+        none = identity(self.code, a.fold.kind, a.dtype, self.lanes)
         if turn.inside is not None:
-            none = identity(self.code, a.fold.kind, a.dtype, self.lanes)
             value = turn.inside.choose(value, none)
+        if turn.count:
+            value = first(self.code, self.lanes, turn.count).choose(value, none)
         a.add(value, self.lanes)
 
     def _store(self, turn: Turn, results: Sequence[int], inside: LLValue | None) -> None:

@@ -283,6 +283,12 @@ class LLModule:
         self._declared[name] = f"@{name} = {text}, align 16"
         return name
 
+    def shared_by_launch(self) -> str:
+        """The same of memory whose size a launch says."""
+        name = "shared_by_launch"
+        self._declared[name] = f"@{name} = external addrspace(3) global [0 x i8], align 16"
+        return name
+
     def elsewhere(self, name: str) -> str:
         """The name of external memory."""
         self._declared.setdefault(name, f"@{name} = external global i8")

@@ -41,6 +41,8 @@ def combine(kind: str, a: LLValue, b: LLValue, dtype: np.dtype) -> LLValue:
         return a | b if kind == "any" else a & b
     if dtype == dtypes.bool_:
         return a | b if kind == "max" else a & b
+    if a.type.element == "float" and "units" in a.code.module.features:
+        return a.intrinsic("maximum" if kind == "max" else "minimum", b)  # one instruction
     word = "gt" if kind == "max" else "lt"
     better = b.compare(word, a, is_signed(dtype))
     y = better.choose(b, a)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 
 from ....core.record import record
 from ...emit.code import Code, LLModule, LLValue, Type
@@ -158,12 +159,11 @@ def _plan(kernel: Kernel, threads: int, aligned: int) -> tuple[Kernel, GridPlan]
 
 def _fit_flat(plan: FlatPlan, threads: int) -> FlatPlan:
     """Fewer elements side by side where there would be threads without any."""
-    lanes, groups = plan.lanes, plan.groups - plan.rest
-    while lanes > 1 and groups < threads:
-        lanes, groups = lanes // 2, groups * 2
+    lanes, lines = plan.lanes, prod([axis.size for axis in plan.outer])
+    while lanes > 1 and lines * (plan.lane.size // lanes) < threads:
+        lanes //= 2
     rest = plan.lane.size % lanes
-    lines = groups // (plan.lane.size // plan.lanes * (plan.lanes // lanes))
-    groups = lines * (plan.lane.size // lanes) + rest
+    groups = lines * (plan.lane.size // lanes + rest)
     return FlatPlan(plan.outer, plan.lane, lanes, rest, groups, 1, threads)
 
 
@@ -171,7 +171,8 @@ def _fit_folds(kernel: Kernel, plan: FoldPlan, threads: int) -> FoldPlan:
     lanes, groups, count = plan.lanes, plan.groups, plan.count
     if plan.lane_folded:
         while lanes > 1 and groups * count < threads:
-            lanes, groups = lanes // 2, groups * 2
+            lanes //= 2
+            groups = plan.lane.size // lanes if plan.rest else groups * 2
         team = min(power_of_two(groups), power_below(threads // count))
         team = threads if team > WARP else team
     else:
@@ -179,6 +180,7 @@ def _fit_folds(kernel: Kernel, plan: FoldPlan, threads: int) -> FoldPlan:
         team = min(power_of_two(groups), threads // WARP) if count < threads else 1
     lines = threads // team
     made = replace(plan, lanes=lanes, groups=groups, count=count, team=team, lines=lines)
+    made = replace(made, rest=plan.lane.size % lanes if plan.rest else 0, held=False)
     return replace(made, unrolled=fits_registers(kernel, made.turns, lanes, team))
 
 

@@ -11,6 +11,7 @@ from ...ir.kernel import FoldStep, Kernel, Operand, Result, reach
 from ...ir.routine import RoutineArray
 from ..arrays import dtypes_of
 from ..flat import BLOCK, FlatPlan, emit_flat
+from ..folds import FoldPlan
 from ..kernels import GridPlan, emit_grid, plan_grid
 from ..machine import POINTER, WORD, Machine
 from .routine import GridRoutine, RoutineStage
@@ -50,6 +51,8 @@ def plan_part(kernel: Kernel, aligned: int) -> tuple[Kernel, GridPlan]:
     form, plan = plan_grid(kernel, aligned)
     if isinstance(plan, FlatPlan):
         plan = replace(plan, block=BLOCK, spread=1)
+    elif isinstance(plan, FoldPlan) and plan.held:
+        plan = replace(plan, held=False)
     return form, plan
 
 

@@ -30,6 +30,7 @@ from ...native.builtin import make_picker
 from ...native.shielded import shielded
 from ...target import Ending, Measure
 from ..computes import PRODUCT_DTYPES
+from ..counted import count_operands
 from ..gpu import Gpu, GridFunctions, GridWork, Launch, Replay
 from ..guards import NUMBER, STATUS, GuardStage
 from ..products import multiply
@@ -107,7 +108,8 @@ class CudaExecutable(Calling):
         if isinstance(step, KernelStep):
             buffers = (*step.operands, *step.results)
             stops = bool(self._guards) and any([self._takes(i) for i in step.results])
-            work = GridWork(step.kernel, frame.aligned(buffers), stops)
+            kernel = count_operands(self.schedule, step)
+            work = GridWork(kernel, frame.aligned(buffers), stops)
             return [(work, [*map(frame.position, buffers), *([0] if stops else [])])]
         if isinstance(step, NativeStep):
             return self._stages(step)
