@@ -54,15 +54,17 @@ def build(
     donated: Mapping[int, int],
     target: Target,
     checkpoint: CheckpointConfig | None = None,
+    capture: bool = True,
 ) -> Executable:
     """The executable of a traced graph.
 
     donated     the position of an output to that of the input whose memory it may take
     checkpoint  what is kept in memory, and what is computed again
+    capture     whether a GPU runs it as one captured graph
     """
     schedule, placed = lower(graph, donated, target, checkpoint)
     with stage("native code"):
-        return target.build(schedule, placed)
+        return target.build(schedule, placed, capture)
 
 
 def lower(
