@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 
 from .. import errors
+from ..backend.device import namespace_for
+from ..core import dtypes
+from ..core.backends import BACKENDS
 from ..core.differences import differences
 
 
@@ -104,7 +107,8 @@ class LossScale:
 
     scaler  what it goes by: `Dynamic(…)` or `Static(…)`
 
-    Both are in `memory`, where compiled functions read and write them.
+    Both are in `memory`, where compiled functions read and write them; on a GPU that is the GPU's, and
+    reading the numbers waits for it.
 
     >>> import weft as wf
     >>> scale = wf.amp.LossScale(wf.amp.Dynamic(init_scale=4.0))
@@ -115,10 +119,24 @@ class LossScale:
 
     def __init__(self, scaler: LossScaler):
         self.scaler: LossScaler = scaler
-        self.memory: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] = (
+        self.memory: tuple[Any, Any] = (
             np.array(_round_to_float32(scaler.start), np.float32),
             np.array(0, np.int64),
         )
+
+    def memory_on(self, device: str) -> tuple[Any, Any]:
+        """The memory, from now on a device's."""
+        if self.device != device:
+            xp, kinds = namespace_for(device), (dtypes.float32, dtypes.int64)
+            values = zip((self.value, self.steps), kinds, strict=True)
+            scale, steps = (xp.full((), v, dtype, device) for v, dtype in values)
+            self.memory = scale, steps
+        return self.memory
+
+    @property
+    def device(self) -> str:
+        """Where the memory is."""
+        return BACKENDS[type(self.memory[0])].device_of(self.memory[0])
 
     @property
     def value(self) -> float:

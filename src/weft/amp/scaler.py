@@ -83,7 +83,7 @@ class GradScaler:
         self._enabled = enabled
         self._used = False  # whether a loss was ever scaled
         self._unscaled: dict[int, _UnscaledGradients] = {}
-        self._skipped = False
+        self._taken: Any = True  # whether the last step was; on a GPU one of its values
 
     @classmethod
     def from_config(cls, config: AmpConfig) -> "GradScaler":
@@ -114,7 +114,7 @@ class GradScaler:
         """Whether the last step was left out."""
         if self._enabled:
             refuse_staging("GradScaler.skipped", "look at it after the call")
-        return self._skipped
+        return not self._taken
 
     def _staged_scale(self) -> StagedScale | None:
         """The scaler's state in the program that is being traced."""
@@ -130,13 +130,13 @@ class GradScaler:
         """Whether gradients were unscaled since the last `update()`."""
         return bool(self._unscaled)
 
-    def wait(self, whose: Any, norm: float, stepped: bool) -> None:
+    def wait(self, whose: Any, norm: Any, stepped: bool) -> None:
         """Record that a compiled function has unscaled gradients without calling `update()`."""
         self._unscaled[id(whose)] = _UnscaledGradients(whose, norm, stepped)
 
-    def note_step(self, skipped: bool) -> None:
+    def note_step(self, taken: Any) -> None:
         """Record that a compiled function has taken or skipped a step."""
-        self._skipped = skipped
+        self._taken = taken
 
     def get_scale(self) -> "float | Any":
         """What losses are multiplied by now.
@@ -246,7 +246,7 @@ class GradScaler:
                 "outside; pass its gradients, or call optimizer.step(closure) without a scaler"
             )
         if not self._enabled:
-            self._skipped = False
+            self._taken = True
             return optimizer.step(grads)
         whose: Any = optimizer if grads is None else grads
         self._refuse_unused("GradScaler.step")
@@ -262,7 +262,7 @@ class GradScaler:
         if staged is not None:
             return staged.step(optimizer, grads, seen)
         seen.stepped = True
-        self._skipped = seen.overflowed
+        self._taken = not seen.overflowed
         return None if seen.overflowed else optimizer.step(grads)
 
     def update(self, new_scale: float | None = None) -> None:

@@ -15,6 +15,7 @@ from .configs import Config
 from .optimizer import AVERAGES, Optimizer
 from .parameters import Gradients, ParameterEntry, Params, check_parameter, named_parameters
 from .rules import average
+from .late import is_late, make_cell
 from .state import like, take
 from .walk import Job, walk
 
@@ -54,7 +55,7 @@ class EMA:
 
     def __init__(self, params: Params = (), decay: float = 0.999):
         self.decay: float = _check_decay("EMA", decay)
-        self.updates: int = 0
+        self._updates: Any = 0  # a number, or a cell of a device (`late.py`)
         self._entries: dict[Any, ParameterEntry] = {}
         self._averages: dict[str, Any] = {}
         AVERAGES.add(self)
@@ -114,6 +115,22 @@ class EMA:
         numbers = {"decay": self.decay}
         walk([Job(average, (self._averages[e.key], e.param._data), numbers) for e in entries])
         self.updates += 1
+
+    @property
+    def updates(self) -> int:
+        """How many updates there were."""
+        return int(self._updates)
+
+    @updates.setter
+    def updates(self, updates: int) -> None:
+        self._updates = updates
+
+    def count_on(self, device: str) -> Any:
+        """The memory of the count, from now on a device's."""
+        count = self._updates
+        if not is_late(count) or BACKENDS[type(count)].device_of(count) != device:
+            self._updates = make_cell(self.updates, device)
+        return self._updates
 
     def raw(self, key: str) -> Any:
         """The memory of an average."""

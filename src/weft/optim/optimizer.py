@@ -19,6 +19,7 @@ from ..core.value import TENSORS, as_seen_by_trace, wrap
 from ..transform.modes.backward import enable_grad
 from . import configs, staged, state
 from .configs import Config, checked_number
+from .late import bring_home
 from .membership import GroupRecord, is_unchanged, regroup
 from .parameters import (
     Gradients,
@@ -145,6 +146,7 @@ class Optimizer:
         self.state: dict[str, dict[str, Any]] = {}
         self.takes_more: bool = params is None  # whether steps may bring new parameters
         self.changed: list[Tensor] = []  # the parameters that the last step changed
+        self.late: bool = False  # whether a device may keep counts of steps
         self.grouping: int = 0  # counts the changes of group membership
         self._entries: dict[Any, ParameterEntry] = {}
         self._grouped: list[GroupRecord] = []  # the groups as they were last read
@@ -340,6 +342,7 @@ class Optimizer:
             staged.advance(self, pairs, staging)
             return
         self._check_groups()
+        bring_home(self, [e.key for e, _ in pairs])
         raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
         shared: dict[tuple[Any, ...], dict[str, Any]] = {}
         memory = own_memories([e.param for e, _ in raws])
@@ -363,6 +366,7 @@ class Optimizer:
         refuse_levels((given,), what)
         entry = self._only_entry(what, given) if param is None else self.entry_of(param)
         self._check_groups()
+        bring_home(self, [entry.key])
         g = raw_gradient(what, entry, given)
         raw = entry.param._data
         moved = BACKENDS[type(raw)].copy(raw)
