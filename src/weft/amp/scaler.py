@@ -1,8 +1,9 @@
 """GradScaler: losses scaled up for the backward pass, gradients scaled back for the step."""
 
 from collections.abc import Callable
+from functools import cached_property, reduce
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from .. import errors
 from ..arrays.inplace import refuse_staging
@@ -10,7 +11,10 @@ from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.record import record
 from ..core.settings import current
-from ..core.value import TENSORS
+from ..core.value import TENSORS, wrap
+from ..ops.logic import isfinite as is_finite
+from ..ops.logic import logical_and
+from ..optim import norms
 from ..optim.clip import gather_gradients
 from ..optim.norms import global_norm
 from ..optim.rescale import rescale
@@ -21,7 +25,7 @@ from .staged import StagedScale
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
-    from ..optim.clip import Clipped
+    from ..optim.clip import Clipped, HeldGradient
     from ..optim.groups import AnyOptimizer
     from ..optim.parameters import Gradients
 
@@ -40,6 +44,15 @@ class _UnscaledGradients:
     def overflowed(self) -> bool:
         self.norm = float(self.norm)  # waits for a GPU, once
         return not isfinite(self.norm)
+
+    @cached_property
+    def fits(self) -> "Tensor":
+        """Whether the norm is finite, as a value of its device."""
+        return is_finite(self.norm)
+
+    def is_late(self) -> bool:
+        """Whether the host would have to wait for the norm."""
+        return type(self.norm) in TENSORS
 
 
 class GradScaler:
@@ -171,12 +184,27 @@ class GradScaler:
             if staged is not None:
                 return outputs * staged.scale.to(outputs.dtype)
             with BACKENDS[type(outputs._data)].quiet():  # an overflow is expected
-                return outputs * self.running.value
+                return self._multiply(outputs)
         if isinstance(outputs, list | tuple):
             return type(outputs)([self.scale(y) for y in outputs])
         raise errors.DTypeError(
             f"GradScaler.scale: got a {type(outputs).__name__}, expected a tensor or a list of them"
         )
+
+    def _multiply(self, loss: "Tensor") -> "Tensor":
+        if self.running.device != loss.device or loss.device == "cpu":
+            return loss * self.running.value
+        # As numbers do, the scale keeps its own precision beside half types.
+        wide, scale = dtypes.accumulator(loss.dtype), wrap(self.running.memory[0])
+        return (loss.to(wide) * scale.to(wide)).to(loss.dtype)
+
+    def _factor(self, held: "list[HeldGradient]") -> Any:
+        """What gradients are multiplied by: a number, or a value of a GPU that has them all."""
+        devices = {h.grad.device for h in held}
+        device = devices.pop()
+        if devices or not norms.is_asynchronous(device):
+            return 1.0 / self.running.value
+        return (1.0 / wrap(self.running.memory_on(device)[0]).to(dtypes.float64))._data
 
     def unscale(self, grads: "AnyOptimizer | Clipped | Gradients") -> "float | Any":
         """Divide gradients by the scale, to clip or to look at them; returns their norm.
@@ -220,7 +248,7 @@ class GradScaler:
         staged = self._staged_scale()
         if staged is not None:
             return staged.unscale(grads, held)
-        norm = rescale(held, 1.0 / self.running.value)
+        norm = rescale(held, self._factor(held))
         self._unscaled[id(grads)] = _UnscaledGradients(grads, norm)
         return norm
 
@@ -262,6 +290,10 @@ class GradScaler:
         if staged is not None:
             return staged.step(optimizer, grads, seen)
         seen.stepped = True
+        skips: Any = getattr(optimizer, "skips_on", None)
+        if seen.is_late() and skips is not None and skips(seen.norm.device):
+            self._taken = seen.fits._data
+            return cast(Any, optimizer).step_if(self._taken, grads)
         self._taken = not seen.overflowed
         return None if seen.overflowed else optimizer.step(grads)
 
@@ -288,10 +320,13 @@ class GradScaler:
         if staged is not None:
             staged.update(new_scale)
             return
+        unscaled = list(self._unscaled.values())
         if new_scale is not None:
             self.running.value = new_scale
+        elif all([u.is_late() and u.norm.device == self.running.device for u in unscaled]):
+            self.running.update_late(reduce(logical_and, [u.fits for u in unscaled]))
         else:
-            self.running.update(any(seen.overflowed for seen in self._unscaled.values()))
+            self.running.update(any([u.overflowed for u in unscaled]))
         self._unscaled.clear()
 
     def _refuse_unused(self, what: str) -> None:

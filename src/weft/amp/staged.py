@@ -8,11 +8,10 @@ from ..backend.device import namespace_for
 from ..core import dtypes
 from ..core.aval import Aval
 from ..core.value import wrap
-from ..ops.elementwise import where
 from ..ops.logic import isfinite, logical_and
 from ..optim.conditional import Condition, taken_if
 from ..optim.staged import stage_rescale
-from .loss_scale import Dynamic
+from .loss_scale import Dynamic, grow_or_shrink
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
@@ -123,10 +122,6 @@ class StagedScale:
         fits = None
         for found in self._unscaled.values():
             fits = found.fits if fits is None else logical_and(fits, found.fits)
-        value, steps = self.scale, wrap(self._steps.staged) + 1
-        wide, full = value.to(dtypes.float64), steps == how.growth_interval
-        grown = (wide * how.growth_factor).to(dtypes.float32)
-        grown = where(logical_and(full, isfinite(grown)), grown, value)
-        shrunk = (wide * how.backoff_factor).to(dtypes.float32)
-        self._value.staged = where(fits, grown, shrunk)._data
-        self._steps.staged = where(logical_and(fits, ~full), steps, 0)._data
+        assert fits is not None
+        value, steps = grow_or_shrink(how, self.scale, wrap(self._steps.staged), fits)
+        self._value.staged, self._steps.staged = value._data, steps._data

@@ -31,6 +31,11 @@ def counts_of(optimizer: Any, group: dict[str, Any]) -> list[str]:
     return [name for name in optimizer.started if name not in group]
 
 
+def how_far(own: dict[str, Any], started: dict[str, Any]) -> tuple[Any, ...]:
+    """The numbers of a state, for comparison; cells are compared by identity."""
+    return tuple([id(own[n]) if is_late(own[n]) else own[n] for n in started])
+
+
 def send(optimizer: Any, entries: list[ParameterEntry], device: str) -> None:
     """Let states with equal numbers share cells, which no other state has; nothing waits."""
     states = [optimizer.state[e.key] for e in entries]

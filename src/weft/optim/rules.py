@@ -12,6 +12,7 @@ PyTorch's own kernels take averages, so that eager steps on its arrays keep thos
 from collections.abc import Callable
 from typing import Any
 
+from ..core.backends import BACKENDS
 from ..ops.complex_ import sign
 from ..ops.elementwise import maximum, sqrt, where
 
@@ -149,7 +150,9 @@ def choose(condition: Any, yes: Callable[[], Array], no: Callable[[], Array]) ->
 
 def least(a: Number, b: Number) -> Number:
     """The lesser of two numbers, of which the second may be the device's."""
-    return b.least(a) if hasattr(b, "least") else min(a, b)
+    if hasattr(b, "least"):
+        return b.least(a)
+    return where(b < a, b, a) if type(b) in BACKENDS else min(a, b)
 
 
 def _penalise(p: Array, g: Array, weight_decay: float, maximize: bool) -> Array:

@@ -19,7 +19,7 @@ from ..ops.reduce import amax
 from ..ops.structural import stack, sum_
 from ..transform.modes.backward import no_grad
 from .conditional import choose_if_taken, condition_of, count_if_taken, refuse_second
-from .late import LateNumber, bring_home, counts_of, is_late, send
+from .late import LateNumber, bring_home, counts_of, how_far, send
 from .parameters import ParameterEntry
 from .rules import average
 from .stamped import Stamps
@@ -177,11 +177,6 @@ class LateStepGroup(StepGroup):
 
     def commit(self) -> None:
         """The device has counted the step."""
-
-
-def how_far(own: dict[str, Any], started: dict[str, Any]) -> tuple[Any, ...]:
-    """The numbers of a state, for comparison; cells are compared by identity."""
-    return tuple([id(own[n]) if is_late(own[n]) else own[n] for n in started])
 
 
 class DropNew:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 import weft as wf
+from weft.optim.optimizers import _SUMS
 
 STEPS = 6
 OPTIMIZERS = {
@@ -25,6 +26,14 @@ OPTIMIZERS = {
 }
 CLASSES = {"momentum": "SGD", "nesterov": "SGD", "AMSGrad": "Adam"}
 KINDS = ("float32", "float16", "bfloat16", "float64")
+
+
+def averages(own: dict[str, Any]) -> dict[str, Any]:
+    """A state whose discounted sums are averages, as eager steps of PyTorch's arrays keep them."""
+    found = {name: v for name, v in own.items() if name not in _SUMS}
+    for beta, names in _SUMS.items():
+        found |= {name: own[name] * (1.0 - own[beta]) for name in names if name in own}
+    return found
 
 
 @dataclass
@@ -132,7 +141,7 @@ class Run:
                 found[f"updates {k}"] = saved["ema"]["updates"]
                 saved = saved["optimizer"]
             for key, own in saved["state"].items():
-                found |= {f"{name} {k} {key}": v for name, v in own.items()}
+                found |= {f"{name} {k} {key}": v for name, v in averages(own).items()}
         if self.ema is not None:
             found |= {f"average {key}": v for key, v in self.ema.state_dict()["averages"].items()}
             found["updates"] = self.ema.updates
