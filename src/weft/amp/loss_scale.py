@@ -115,8 +115,8 @@ class LossScale:
 
     scaler  what it goes by: `Dynamic(…)` or `Static(…)`
 
-    Both are in `memory`, where compiled functions read and write them; on a GPU that is the GPU's, and
-    reading the numbers waits for it.
+    Both are in `memory`, where compiled functions read and write them. For a GPU that is its own
+    memory, and reading a number waits for it.
 
     >>> import weft as wf
     >>> scale = wf.amp.LossScale(wf.amp.Dynamic(init_scale=4.0))

@@ -69,6 +69,10 @@ class GradScaler:
     or, like everywhere, as a `GradientMap` or a list. In a function that is being compiled scales
     and norms are tensors; `skipped` is for after the call.
 
+    Of gradients on a GPU nothing waits: scale, norm and the counts of steps are values of the GPU,
+    which leaves a step out by itself. They are read where they are asked for: `get_scale()`,
+    `skipped`, `state_dict()`, also that of the optimizer.
+
     >>> import weft as wf
     >>> p = wf.Parameter([1.0])
     >>> optimizer, scaler = wf.optim.SGD([p], lr=0.5), wf.amp.GradScaler(init_scale=4.0)
@@ -214,7 +218,7 @@ class GradScaler:
 
         The norm is infinite or NaN if a gradient is: the step will be left out. It comes from the
         same pass, and `wf.optim.clip_grads_with_norm` takes it. On a GPU it is a tensor, for which
-        only `step` waits.
+        nothing waits.
 
         >>> import weft as wf
         >>> p, scaler = wf.Parameter([1.0, 2.0]), wf.amp.GradScaler(init_scale=4.0)

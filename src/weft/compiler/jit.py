@@ -159,7 +159,9 @@ def _compile(
     if dynamic is not None:
         from .dynamic.compiled import DynamicCompiled  # few functions need it
 
-        return DynamicCompiled(f, *options, dynamic=dynamic, buckets=buckets)
+        numbers, names, most, checkpoint, capture = options
+        given = numbers, names, most, checkpoint, capture, dynamic, buckets
+        return DynamicCompiled(f, *given)
     if buckets is not None:
         raise errors.ArgumentError(
             f"compile: buckets={buckets} without dynamic; give dynamic={{name: axis}} beside it"

@@ -12,10 +12,10 @@ from ..core.settings import current
 from ..core.value import wrap
 from . import staged
 from .configs import Config
+from .late import is_late, make_cell
 from .optimizer import AVERAGES, Optimizer
 from .parameters import Gradients, ParameterEntry, Params, check_parameter, named_parameters
 from .rules import average
-from .late import is_late, make_cell
 from .state import like, take
 from .walk import Job, walk
 

@@ -8,8 +8,8 @@ from .. import errors
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from . import configs, quantise, rules, whole_rules
-from .optimizer import Optimizer
 from .late import is_late
+from .optimizer import Optimizer
 from .state import Slot, like, real_size
 
 if TYPE_CHECKING:

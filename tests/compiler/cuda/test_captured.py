@@ -16,7 +16,7 @@ from weft.compiler.cuda.runtime.cells import Cells
 from weft.compiler.ir.kernel import Kernel
 from weft.nn import functional as F
 
-from ..fuzz.oracle import UNCAPTURED, Mismatch, Run, check, mode_of, outcome, step_by_step
+from ..fuzz.oracle import Mismatch, Run, check, compiled_run, mode_of
 from ..fuzz.writer import written
 from . import emulated_gpu
 from .emulator import AccessOutside, Emulated
@@ -92,11 +92,7 @@ def test_a_captured_training_step_has_the_bits_of_an_uncaptured_one(device, monk
 def run_of(seed: int, device: str) -> Run:
     text = written(seed)
     with wf.deterministic(seed=1):
-        run = outcome(text, mode_of(text), wf.compile, device=device)
-        if any(told in str(run.error) for told in UNCAPTURED):
-            assert not run.leaves
-            run = outcome(text, mode_of(text), step_by_step, device=device)
-        return run
+        return compiled_run(text, mode_of(text), device)
 
 
 def bits(run: Run) -> list[list]:

@@ -182,6 +182,15 @@ def step_by_step(f):
     return wf.compile(f, capture=False)
 
 
+def compiled_run(text: Text, mode: str, device: str) -> Run:
+    """A compiled program; step by step if no graph can capture it."""
+    run = outcome(text, mode, wf.compile, device=device)
+    if any(told in str(run.error) for told in UNCAPTURED):
+        assert not run.leaves, "it is refused at the first call"
+        run = outcome(text, mode, step_by_step, device=device)
+    return run
+
+
 class Reference:
     """A program run eagerly on one device, also with a rounding more in each statement."""
 
@@ -213,13 +222,10 @@ def check(text: Text, mode: str, device: str = "cpu") -> str:
     eager there has to be what eager is on the CPU.
     """
     here = Reference(text, mode, device)
-    want, got = here.run, outcome(text, mode, wf.compile, device=device)
+    want, got = here.run, compiled_run(text, mode, device)
     if want.error is not None:
         elsewhere = device != "cpu" and outcome(text, mode, plain).error is None
         return "refused by the device's kernels" if elsewhere else _both_refuse(want, got)
-    if got.error is not None and any(told in str(got.error) for told in UNCAPTURED):
-        assert not got.leaves, "it is refused at the first call"
-        got = outcome(text, mode, step_by_step, device=device)
     if got.error is not None and any(told in str(got.error) for told in DOCUMENTED):
         return "refused by the compiler"
     if got.error is not None:

@@ -60,9 +60,7 @@ class Cuda:
     def cost(self, schedule: Schedule, step: ScheduleStep) -> float:
         return step_cost(schedule, step)
 
-    def build(
-        self, schedule: Schedule, plan: MemoryPlan, capture: bool = True
-    ) -> CudaExecutable:
+    def build(self, schedule: Schedule, plan: MemoryPlan, capture: bool = True) -> CudaExecutable:
         return CudaExecutable(schedule, plan, self.gpu, capture)
 
 
