@@ -247,7 +247,7 @@ class Compiled(Generic[P, R]):
         """
         if stage is not None:
             program = self._last()
-            made_by = program.donated, program.target, program.checkpoint
+            made_by = program.donated, program.target, program.checkpoint, program.capture
             return Text(after_stage(program.graph, *made_by, stage))
         told = report(self.name, self.max_variants, self._made, self._parameters, verbose)
         return Text(told)

@@ -111,6 +111,7 @@ def stages(
     donated: Mapping[int, int],
     target: Target,
     checkpoint: CheckpointConfig | None = None,
+    capture: bool = True,
 ) -> Iterator[tuple[str, Any]]:
     """The value after each stage of a traced graph, by name; the disk cache is not used."""
     yield "trace", graph
@@ -121,4 +122,4 @@ def stages(
         schedule, placed = _recompute(schedule, placed, target, checkpoint)
     yield "schedule", schedule
     yield "memory", placed
-    yield "build", target.build(schedule, placed)
+    yield "build", target.build(schedule, placed, capture)

@@ -86,6 +86,7 @@ def test_what_waits_runs_step_by_step(gpu, row):
         wf.random.seed(4)
         same([*found, p], [*eager(x), q])
     assert gpu.captured == 0 and "capture=False" in str(compiled.explain())
+    assert "kernel" in str(compiled.explain(stage="build"))
 
 
 @pytest.mark.parametrize("row", USES)
