@@ -27,6 +27,7 @@ HOOKS = set(
     """
     Generator.advance Generator.give_back Generator.here Generator.reserve Generator.rewind
     Graph.resolve Graph.record Graph.recorder Graph.update EMA.raw EMA.refuse_swapped
+    EMA.count_on EMA.update_if LossScale.memory_on LossScale.update_late skips_on step_if
     GradScaler.is_waiting GradScaler.note_step GradScaler.wait GradientMap.parts
     PrecisionMode.autocast PrecisionMode.read Trainer.settings
     check entries entry_of fitting_gradient flatten keywords not_begun numbers on_epoch_end

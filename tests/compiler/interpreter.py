@@ -386,7 +386,7 @@ class Interpreter:
     def cost(self, schedule: Schedule, step) -> float:
         return float(sum([schedule.buffers[i].size for i in (*step.reads, *step.writes)]))
 
-    def build(self, schedule: Schedule, plan: MemoryPlan) -> Interpreted:
+    def build(self, schedule: Schedule, plan: MemoryPlan, capture: bool = True) -> Interpreted:
         return Interpreted(schedule, plan)
 
 

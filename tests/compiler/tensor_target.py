@@ -72,7 +72,7 @@ class TensorTarget(Interpreter):
 
     key = ("interpreter of tensors",)
 
-    def build(self, schedule, plan) -> ByTensors:
+    def build(self, schedule, plan, capture=True) -> ByTensors:
         return ByTensors(schedule, plan)
 
 

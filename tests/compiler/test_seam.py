@@ -153,7 +153,7 @@ FAULTS += map(changed_kernels, (swapped, other_folds, other_strides))
 
 @pytest.mark.parametrize("damage", [lambda *made: made, *FAULTS])
 def test_damaged_programs_show(damage, monkeypatch):
-    def build(self, schedule, placed):
+    def build(self, schedule, placed, capture=True):
         return Interpreted(*damage(schedule, placed))
 
     monkeypatch.setattr(type(INTERPRETER), "build", build)

@@ -192,17 +192,16 @@ def test_norms_over_two_devices(asynchronous):
     assert [round(g.item(), 6) for g in grads] == [0.6, 0.8]
 
 
-def test_a_scaler_reads_one_number_a_step(asynchronous):
+def test_a_scaler_reads_no_number_in_a_step(asynchronous):
     p = wf.Parameter(wf.ones(3, device="torch"))
     optimizer, scaler = wf.optim.SGD([p], lr=0.5), wf.amp.GradScaler(4.0)
     with asynchronous() as reads:
         scaler.scale(p.sum()).backward()
         norm = scaler.unscale(optimizer)
         wf.optim.clip_grads_with_norm([p], 1.0, norm)
-        assert reads.count == 0
         scaler.step(optimizer)
         scaler.update()
-    assert reads.count == 1
+    assert reads.count == 0
     np.testing.assert_allclose(p.detach().numpy(), 1 - 0.5 / np.sqrt(3), rtol=1e-6)
     scaler.scale((p * wf.tensor([1.0, float("inf"), 1.0], device="torch")).sum()).backward()
     scaler.step(optimizer)

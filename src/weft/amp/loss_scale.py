@@ -2,12 +2,23 @@
 
 from dataclasses import asdict, dataclass
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import errors
+from ..backend.device import namespace_for
+from ..core import dtypes
+from ..core.backends import BACKENDS
 from ..core.differences import differences
+from ..core.value import wrap
+from ..ops.elementwise import where
+from ..ops.logic import isfinite as isfinite_
+from ..ops.logic import logical_and
+from ..transform.modes.backward import no_grad
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
 
 
 class LossScaler:
@@ -104,7 +115,8 @@ class LossScale:
 
     scaler  what it goes by: `Dynamic(…)` or `Static(…)`
 
-    Both are in `memory`, where compiled functions read and write them.
+    Both are in `memory`, where compiled functions read and write them. For a GPU that is its own
+    memory, and reading a number waits for it.
 
     >>> import weft as wf
     >>> scale = wf.amp.LossScale(wf.amp.Dynamic(init_scale=4.0))
@@ -115,10 +127,24 @@ class LossScale:
 
     def __init__(self, scaler: LossScaler):
         self.scaler: LossScaler = scaler
-        self.memory: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] = (
+        self.memory: tuple[Any, Any] = (
             np.array(_round_to_float32(scaler.start), np.float32),
             np.array(0, np.int64),
         )
+
+    def memory_on(self, device: str) -> tuple[Any, Any]:
+        """The memory, from now on a device's."""
+        if self.device != device:
+            xp, kinds = namespace_for(device), (dtypes.float32, dtypes.int64)
+            values = zip((self.value, self.steps), kinds, strict=True)
+            scale, steps = (xp.full((), v, dtype, device) for v, dtype in values)
+            self.memory = scale, steps
+        return self.memory
+
+    @property
+    def device(self) -> str:
+        """Where the memory is."""
+        return BACKENDS[type(self.memory[0])].device_of(self.memory[0])
 
     @property
     def value(self) -> float:
@@ -168,6 +194,18 @@ class LossScale:
             if isfinite(grown):
                 self.value = grown
 
+    def update_late(self, fits: "Tensor") -> None:
+        """`update` by a flag of a device's, which has the memory; nothing waits.
+
+        fits  whether all gradients were finite
+        """
+        if isinstance(self.scaler, Dynamic):
+            with no_grad():
+                value, steps = map(wrap, self.memory)
+                made = grow_or_shrink(self.scaler, value, steps, fits)
+            for memory, new in zip(self.memory, made, strict=True):
+                BACKENDS[type(memory)].overwrite(memory, new._data)
+
     def state_dict(self) -> dict[str, Any]:
         """The scale and what it goes by, under PyTorch's names.
 
@@ -194,3 +232,15 @@ class LossScale:
             how = {k: v for k, v in saved.items() if k not in ("scale", "_growth_tracker")}
             self.scaler = Dynamic(saved["scale"], **how)
         self.value, self.steps = saved["scale"], saved["_growth_tracker"]
+
+
+def grow_or_shrink(
+    how: Dynamic, value: "Tensor", steps: "Tensor", fits: "Tensor"
+) -> "tuple[Tensor, Tensor]":
+    """A scale and its steps after one more, as tensors; `fits` is whether gradients were finite."""
+    steps = steps + 1
+    wide, full = value.to(dtypes.float64), steps == how.growth_interval
+    grown = (wide * how.growth_factor).to(dtypes.float32)
+    grown = where(logical_and(full, isfinite_(grown)), grown, value)
+    shrunk = (wide * how.backoff_factor).to(dtypes.float32)
+    return where(fits, grown, shrunk), where(logical_and(fits, ~full), steps, 0)

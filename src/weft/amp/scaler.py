@@ -1,8 +1,9 @@
 """GradScaler: losses scaled up for the backward pass, gradients scaled back for the step."""
 
 from collections.abc import Callable
+from functools import cached_property, reduce
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from .. import errors
 from ..arrays.inplace import refuse_staging
@@ -10,7 +11,10 @@ from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.record import record
 from ..core.settings import current
-from ..core.value import TENSORS
+from ..core.value import TENSORS, wrap
+from ..ops.logic import isfinite as is_finite
+from ..ops.logic import logical_and
+from ..optim import norms
 from ..optim.clip import gather_gradients
 from ..optim.norms import global_norm
 from ..optim.rescale import rescale
@@ -21,7 +25,7 @@ from .staged import StagedScale
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
-    from ..optim.clip import Clipped
+    from ..optim.clip import Clipped, HeldGradient
     from ..optim.groups import AnyOptimizer
     from ..optim.parameters import Gradients
 
@@ -41,6 +45,15 @@ class _UnscaledGradients:
         self.norm = float(self.norm)  # waits for a GPU, once
         return not isfinite(self.norm)
 
+    @cached_property
+    def fits(self) -> "Tensor":
+        """Whether the norm is finite, as a value of its device."""
+        return is_finite(self.norm)
+
+    def is_late(self) -> bool:
+        """Whether the host would have to wait for the norm."""
+        return type(self.norm) in TENSORS
+
 
 class GradScaler:
     """Multiplies losses so that small gradients survive float16, and divides the gradients again.
@@ -55,6 +68,10 @@ class GradScaler:
     and counts stay as they were, and `skipped` says so. Gradients come as the parameters' `.grad`
     or, like everywhere, as a `GradientMap` or a list. In a function that is being compiled scales
     and norms are tensors; `skipped` is for after the call.
+
+    Of gradients on a GPU nothing waits: scale, norm and the counts of steps are values of the GPU,
+    which leaves a step out by itself. They are read where they are asked for: `get_scale()`,
+    `skipped`, `state_dict()`, also that of the optimizer.
 
     >>> import weft as wf
     >>> p = wf.Parameter([1.0])
@@ -83,7 +100,7 @@ class GradScaler:
         self._enabled = enabled
         self._used = False  # whether a loss was ever scaled
         self._unscaled: dict[int, _UnscaledGradients] = {}
-        self._skipped = False
+        self._taken: Any = True  # whether the last step was; on a GPU one of its values
 
     @classmethod
     def from_config(cls, config: AmpConfig) -> "GradScaler":
@@ -114,7 +131,7 @@ class GradScaler:
         """Whether the last step was left out."""
         if self._enabled:
             refuse_staging("GradScaler.skipped", "look at it after the call")
-        return self._skipped
+        return not self._taken
 
     def _staged_scale(self) -> StagedScale | None:
         """The scaler's state in the program that is being traced."""
@@ -130,13 +147,13 @@ class GradScaler:
         """Whether gradients were unscaled since the last `update()`."""
         return bool(self._unscaled)
 
-    def wait(self, whose: Any, norm: float, stepped: bool) -> None:
+    def wait(self, whose: Any, norm: Any, stepped: bool) -> None:
         """Record that a compiled function has unscaled gradients without calling `update()`."""
         self._unscaled[id(whose)] = _UnscaledGradients(whose, norm, stepped)
 
-    def note_step(self, skipped: bool) -> None:
+    def note_step(self, taken: Any) -> None:
         """Record that a compiled function has taken or skipped a step."""
-        self._skipped = skipped
+        self._taken = taken
 
     def get_scale(self) -> "float | Any":
         """What losses are multiplied by now.
@@ -171,12 +188,27 @@ class GradScaler:
             if staged is not None:
                 return outputs * staged.scale.to(outputs.dtype)
             with BACKENDS[type(outputs._data)].quiet():  # an overflow is expected
-                return outputs * self.running.value
+                return self._multiply(outputs)
         if isinstance(outputs, list | tuple):
             return type(outputs)([self.scale(y) for y in outputs])
         raise errors.DTypeError(
             f"GradScaler.scale: got a {type(outputs).__name__}, expected a tensor or a list of them"
         )
+
+    def _multiply(self, loss: "Tensor") -> "Tensor":
+        if self.running.device != loss.device or loss.device == "cpu":
+            return loss * self.running.value
+        # As numbers do, the scale keeps its own precision beside half types.
+        wide, scale = dtypes.accumulator(loss.dtype), wrap(self.running.memory[0])
+        return (loss.to(wide) * scale.to(wide)).to(loss.dtype)
+
+    def _factor(self, held: "list[HeldGradient]") -> Any:
+        """What gradients are multiplied by: a number, or a value of a GPU that has them all."""
+        devices = {h.grad.device for h in held}
+        device = devices.pop()
+        if devices or not norms.is_asynchronous(device):
+            return 1.0 / self.running.value
+        return (1.0 / wrap(self.running.memory_on(device)[0]).to(dtypes.float64))._data
 
     def unscale(self, grads: "AnyOptimizer | Clipped | Gradients") -> "float | Any":
         """Divide gradients by the scale, to clip or to look at them; returns their norm.
@@ -186,7 +218,7 @@ class GradScaler:
 
         The norm is infinite or NaN if a gradient is: the step will be left out. It comes from the
         same pass, and `wf.optim.clip_grads_with_norm` takes it. On a GPU it is a tensor, for which
-        only `step` waits.
+        nothing waits.
 
         >>> import weft as wf
         >>> p, scaler = wf.Parameter([1.0, 2.0]), wf.amp.GradScaler(init_scale=4.0)
@@ -220,7 +252,7 @@ class GradScaler:
         staged = self._staged_scale()
         if staged is not None:
             return staged.unscale(grads, held)
-        norm = rescale(held, 1.0 / self.running.value)
+        norm = rescale(held, self._factor(held))
         self._unscaled[id(grads)] = _UnscaledGradients(grads, norm)
         return norm
 
@@ -246,7 +278,7 @@ class GradScaler:
                 "outside; pass its gradients, or call optimizer.step(closure) without a scaler"
             )
         if not self._enabled:
-            self._skipped = False
+            self._taken = True
             return optimizer.step(grads)
         whose: Any = optimizer if grads is None else grads
         self._refuse_unused("GradScaler.step")
@@ -262,7 +294,11 @@ class GradScaler:
         if staged is not None:
             return staged.step(optimizer, grads, seen)
         seen.stepped = True
-        self._skipped = seen.overflowed
+        skips: Any = getattr(optimizer, "skips_on", None)
+        if seen.is_late() and skips is not None and skips(seen.norm.device):
+            self._taken = seen.fits._data
+            return cast(Any, optimizer).step_if(self._taken, grads)
+        self._taken = not seen.overflowed
         return None if seen.overflowed else optimizer.step(grads)
 
     def update(self, new_scale: float | None = None) -> None:
@@ -288,10 +324,13 @@ class GradScaler:
         if staged is not None:
             staged.update(new_scale)
             return
+        unscaled = list(self._unscaled.values())
         if new_scale is not None:
             self.running.value = new_scale
+        elif all([u.is_late() and u.norm.device == self.running.device for u in unscaled]):
+            self.running.update_late(reduce(logical_and, [u.fits for u in unscaled]))
         else:
-            self.running.update(any(seen.overflowed for seen in self._unscaled.values()))
+            self.running.update(any([u.overflowed for u in unscaled]))
         self._unscaled.clear()
 
     def _refuse_unused(self, what: str) -> None:

@@ -2,18 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .. import errors
 from ..arrays.make import asarray
+from ..backend.device import namespace_for
 from ..core import dtypes
 from ..core.aval import Aval
 from ..core.value import wrap
-from ..ops.elementwise import where
 from ..ops.logic import isfinite, logical_and
 from ..optim.conditional import Condition, taken_if
 from ..optim.staged import stage_rescale
-from .loss_scale import Dynamic
+from .loss_scale import Dynamic, grow_or_shrink
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
@@ -23,17 +21,21 @@ if TYPE_CHECKING:
 
 
 class StagedUnscaled:
-    """Gradients unscaled in the program: their norm, and whether it is finite."""
+    """Gradients unscaled in the program: their norm, and whether it is finite.
 
-    def __init__(self, whose: Any, norm: "Tensor"):
+    device  where their values of the last call are
+    """
+
+    def __init__(self, whose: Any, norm: "Tensor", device: str):
         self.whose = whose
         self.norm = norm
         self.fits: Tensor = isfinite(norm)
         self.stepped: bool = False
         self.updated: bool = False
         # The values of the last call.
-        self.norm_then: np.ndarray[Any, Any] = np.zeros(())
-        self.fitted_then: np.ndarray[Any, Any] = np.zeros((), bool)
+        xp = namespace_for(device)
+        self.norm_then: Any = xp.full((), 0, dtypes.float64, device)
+        self.fitted_then: Any = xp.full((), False, dtypes.bool_, device)
 
 
 class StagedScale:
@@ -50,11 +52,16 @@ class StagedScale:
                 "compiled; unscale and step in one place, or call update() before"
             )
         staging.depends(f"{self.name}'s settings", lambda: scaler.running.settings)
-        self._value = self._slot("scale", dtypes.float32, lambda: scaler.running.memory[0])
-        self._steps = self._slot("steps", dtypes.int64, lambda: scaler.running.memory[1])
+        self._late = staging.late_device is not None
+        self._device: str = staging.late_device or "cpu"
+        self._value = self._slot("scale", dtypes.float32, lambda: self._memory()[0])
+        self._steps = self._slot("steps", dtypes.int64, lambda: self._memory()[1])
+
+    def _memory(self) -> tuple[Any, Any]:
+        return self.scaler.running.memory_on(self._device)
 
     def _slot(self, label: str, dtype, get):
-        return self.staging.slot(f"{self.name}: {label}", Aval((), dtype), get)
+        return self.staging.slot(f"{self.name}: {label}", Aval((), dtype, self._device), get)
 
     @property
     def scale(self) -> "Tensor":
@@ -67,21 +74,22 @@ class StagedScale:
 
     def unscale(self, whose: Any, held: "list[HeldGradient]") -> "Tensor":
         """Trace the division of gradients by the scale; returns their norm as a tensor."""
-        found = StagedUnscaled(whose, stage_rescale(held, 1.0 / self.scale.to(dtypes.float64)))
-        self._unscaled[id(whose)] = found
+        norm = stage_rescale(held, 1.0 / self.scale.to(dtypes.float64))
+        found = self._unscaled[id(whose)] = StagedUnscaled(whose, norm, self._device)
         self._write_at_each_call("norm", found.norm, found.norm_then)
         self._write_at_each_call("whether gradients are finite", found.fits, found.fitted_then)
 
         def wait() -> None:
             if not found.updated:
-                self.scaler.wait(whose, float(found.norm_then), found.stepped)
+                norm = found.norm_then if self._late else float(found.norm_then)
+                self.scaler.wait(whose, norm, found.stepped)
 
         self.staging.after.append(wait)
         return found.norm
 
-    def _write_at_each_call(self, label: str, value, memory: np.ndarray) -> None:
+    def _write_at_each_call(self, label: str, value, memory: Any) -> None:
         """Add an output of the program that is written into memory at each call."""
-        self._slot(label, memory.dtype, lambda: memory).staged = value._data
+        self._slot(label, value.dtype, lambda: memory).staged = value._data
 
     def step(self, optimizer: "AnyOptimizer", grads: Any, found: StagedUnscaled) -> None:
         """Trace a step that is taken if the gradients are finite."""
@@ -92,7 +100,9 @@ class StagedScale:
 
         with taken_if(self.staging, Condition(found.fits, held)):
             optimizer.step(grads)
-        self.staging.after.append(lambda: self.scaler.note_step(not held()))
+        self.staging.after.append(
+            lambda: self.scaler.note_step(found.fitted_then if self._late else held())
+        )
 
     def update(self, new_scale: float | None) -> None:
         """Trace the update of the scale."""
@@ -112,10 +122,6 @@ class StagedScale:
         fits = None
         for found in self._unscaled.values():
             fits = found.fits if fits is None else logical_and(fits, found.fits)
-        value, steps = self.scale, wrap(self._steps.staged) + 1
-        wide, full = value.to(dtypes.float64), steps == how.growth_interval
-        grown = (wide * how.growth_factor).to(dtypes.float32)
-        grown = where(logical_and(full, isfinite(grown)), grown, value)
-        shrunk = (wide * how.backoff_factor).to(dtypes.float32)
-        self._value.staged = where(fits, grown, shrunk)._data
-        self._steps.staged = where(logical_and(fits, ~full), steps, 0)._data
+        assert fits is not None
+        value, steps = grow_or_shrink(how, self.scale, wrap(self._steps.staged), fits)
+        self._value.staged, self._steps.staged = value._data, steps._data

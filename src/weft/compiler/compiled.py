@@ -77,6 +77,7 @@ class Compiled(Generic[P, R]):
         static_argnames: str | Sequence[str],
         max_variants: int,
         checkpoint: CheckpointConfig | None = None,
+        capture: bool = True,
     ):
         if not callable(f):
             raise errors.DTypeError(f"compile: got a {type(f).__name__}, expected a function")
@@ -98,11 +99,16 @@ class Compiled(Generic[P, R]):
                 "compile: offload= and verify= of a CheckpointConfig are for eager programs; a "
                 "compiled one keeps its values in one block of memory, and computes some again"
             )
+        if not isinstance(capture, bool):
+            raise errors.DTypeError(
+                f"compile: capture is a {type(capture).__name__}, expected True or False"
+            )
         update_wrapper(self, f, updated=())
         self.name = getattr(f, "__name__", type(f).__name__)
         self.max_variants = max_variants
-        self.checkpoint = checkpoint
-        self._options: tuple[Any, ...] = (static_argnums, static_argnames, max_variants, checkpoint)
+        self.checkpoint, self.capture = checkpoint, capture
+        given = static_argnums, static_argnames, max_variants, checkpoint, capture
+        self._options: tuple[Any, ...] = given
         self.recompilations: list[str] = []
         self._static = _static_names(f, static_argnums, static_argnames)
         self._parameters = positional_names(f)
@@ -165,7 +171,7 @@ class Compiled(Generic[P, R]):
         before = StateBefore(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
         program.once = single_use_reason(before.report())
-        program.set_checkpoint(self.checkpoint)
+        program.choose(self.checkpoint, self.capture)
         traced = perf_counter() - began
         program.begin(taken.call)
         self._note(VariantRecord(program, key, why or "", traced))
@@ -241,7 +247,7 @@ class Compiled(Generic[P, R]):
         """
         if stage is not None:
             program = self._last()
-            made_by = program.donated, program.target, program.checkpoint
+            made_by = program.donated, program.target, program.checkpoint, program.capture
             return Text(after_stage(program.graph, *made_by, stage))
         told = report(self.name, self.max_variants, self._made, self._parameters, verbose)
         return Text(told)

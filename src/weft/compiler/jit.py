@@ -30,6 +30,7 @@ def compile(
     dynamic: Mapping[Any, Any] | None = None,
     buckets: Sequence[int] | None = None,
     checkpoint: CheckpointConfig | None = None,
+    capture: bool = True,
 ) -> M: ...
 @overload
 def compile(
@@ -41,6 +42,7 @@ def compile(
     dynamic: Mapping[Any, Any],
     buckets: Sequence[int] | None = None,
     checkpoint: CheckpointConfig | None = None,
+    capture: bool = True,
 ) -> "Compiled[..., R]": ...
 @overload
 def compile(  # type: ignore[overload-overlap]
@@ -52,6 +54,7 @@ def compile(  # type: ignore[overload-overlap]
     dynamic: Mapping[Any, Any],
     buckets: Sequence[int] | None = None,
     checkpoint: CheckpointConfig | None = None,
+    capture: bool = True,
 ) -> "Callable[[Callable[..., R]], Compiled[..., R]]": ...
 @overload
 def compile(
@@ -63,6 +66,7 @@ def compile(
     dynamic: Mapping[Any, Any] | None = None,
     buckets: Sequence[int] | None = None,
     checkpoint: CheckpointConfig | None = None,
+    capture: bool = True,
 ) -> "Compiled[P, R]": ...
 @overload
 def compile(
@@ -74,6 +78,7 @@ def compile(
     dynamic: Mapping[Any, Any] | None = None,
     buckets: Sequence[int] | None = None,
     checkpoint: CheckpointConfig | None = None,
+    capture: bool = True,
 ) -> "Callable[[Callable[P, R]], Compiled[P, R]]": ...
 def compile(
     f: Any = None,
@@ -84,6 +89,7 @@ def compile(
     dynamic: Mapping[Any, Any] | None = None,
     buckets: Sequence[int] | None = None,
     checkpoint: CheckpointConfig | None = None,
+    capture: bool = True,
 ) -> Any:
     """f as native code, compiled at its first call and for each new kind of arguments.
 
@@ -99,6 +105,8 @@ def compile(
                      kept. A budget is for all memory of one call: arguments, captured tensors
                      (parameters, moments), results (gradients) and values in between; an
                      impossible one raises `BudgetExceeded` before anything runs
+    capture          whether a GPU runs a program as one captured graph; False: step by step, which
+                     what looks at values on the host needs. A CPU has no graphs, and no use for it
 
     The function is traced once for each kind of call, with tensors that have shapes and dtypes but
     no values. Each call repeats its operations on tensors: also on captured tensors, parameters,
@@ -133,9 +141,10 @@ def compile(
             dynamic=dynamic,
             buckets=buckets,
             checkpoint=checkpoint,
+            capture=capture,
         )
     inner = getattr(f, "__wrapped__", f) if hasattr(type(f), "_uncompiled") else f
-    options = static_argnums, static_argnames, max_variants, checkpoint
+    options = static_argnums, static_argnames, max_variants, checkpoint, capture
     programs = _compile(inner, options, dynamic, buckets)
     view = getattr(type(inner), "__weft_compiled__", None)
     return programs if view is None else view(inner, programs)
@@ -150,10 +159,9 @@ def _compile(
     if dynamic is not None:
         from .dynamic.compiled import DynamicCompiled  # few functions need it
 
-        numbers, names, most, checkpoint = options
-        return DynamicCompiled(
-            f, numbers, names, most, checkpoint, dynamic=dynamic, buckets=buckets
-        )
+        numbers, names, most, checkpoint, capture = options
+        given = numbers, names, most, checkpoint, capture, dynamic, buckets
+        return DynamicCompiled(f, *given)
     if buckets is not None:
         raise errors.ArgumentError(
             f"compile: buckets={buckets} without dynamic; give dynamic={{name: axis}} beside it"

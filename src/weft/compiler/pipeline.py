@@ -54,15 +54,17 @@ def build(
     donated: Mapping[int, int],
     target: Target,
     checkpoint: CheckpointConfig | None = None,
+    capture: bool = True,
 ) -> Executable:
     """The executable of a traced graph.
 
     donated     the position of an output to that of the input whose memory it may take
     checkpoint  what is kept in memory, and what is computed again
+    capture     whether a GPU runs it as one captured graph
     """
     schedule, placed = lower(graph, donated, target, checkpoint)
     with stage("native code"):
-        return target.build(schedule, placed)
+        return target.build(schedule, placed, capture)
 
 
 def lower(
@@ -124,6 +126,7 @@ def stages(
     donated: Mapping[int, int],
     target: Target,
     checkpoint: CheckpointConfig | None = None,
+    capture: bool = True,
 ) -> Iterator[tuple[str, Any]]:
     """The value after each stage of a traced graph, by name; the disk cache is not used."""
     yield "trace", graph
@@ -134,4 +137,4 @@ def stages(
         schedule, placed = _recompute(schedule, placed, target, checkpoint)
     yield "schedule", schedule
     yield "memory", placed
-    yield "build", target.build(schedule, placed)
+    yield "build", target.build(schedule, placed, capture)

@@ -169,8 +169,11 @@ class Target(Lowering, Protocol):
         """The approximate nanoseconds of a step."""
         ...
 
-    def build(self, schedule: Schedule, plan: MemoryPlan) -> Executable:
-        """The executable of a schedule."""
+    def build(self, schedule: Schedule, plan: MemoryPlan, capture: bool = True) -> Executable:
+        """The executable of a schedule.
+
+        capture  whether all steps may be captured as one graph; a target without graphs ignores it
+        """
         ...
 
 

@@ -12,6 +12,7 @@ from ..core.settings import current
 from ..core.value import wrap
 from . import staged
 from .configs import Config
+from .late import is_late, make_cell
 from .optimizer import AVERAGES, Optimizer
 from .parameters import Gradients, ParameterEntry, Params, check_parameter, named_parameters
 from .rules import average
@@ -54,7 +55,7 @@ class EMA:
 
     def __init__(self, params: Params = (), decay: float = 0.999):
         self.decay: float = _check_decay("EMA", decay)
-        self.updates: int = 0
+        self._updates: Any = 0  # a number, or a cell of a device (`late.py`)
         self._entries: dict[Any, ParameterEntry] = {}
         self._averages: dict[str, Any] = {}
         AVERAGES.add(self)
@@ -111,9 +112,37 @@ class EMA:
         if staging is not None:
             staged.follow(self, entries, staging)
             return
-        numbers = {"decay": self.decay}
-        walk([Job(average, (self._averages[e.key], e.param._data), numbers) for e in entries])
+        walk(self._jobs(entries))
         self.updates += 1
+
+    def _jobs(self, entries: list[ParameterEntry], taken: Any = None) -> list[Job]:
+        numbers = {"decay": self.decay}
+        columns = [(self._averages[e.key], e.param._data) for e in entries]
+        return [Job(average, both, numbers, taken=taken) for both in columns]
+
+    def update_if(self, taken: Any, params: "list[Tensor]") -> None:
+        """The update of some averages, which changes nothing where a device's flag is false."""
+        self.decay = _check_decay("EMA", self.decay)
+        walk(self._jobs([self._entry(p) for p in params], taken))
+        xp = BACKENDS[type(taken)]
+        count = self.count_on(xp.device_of(taken))
+        xp.overwrite(count, xp.where(taken, count + 1, count))
+
+    @property
+    def updates(self) -> int:
+        """How many updates there were."""
+        return int(self._updates)
+
+    @updates.setter
+    def updates(self, updates: int) -> None:
+        self._updates = updates
+
+    def count_on(self, device: str) -> Any:
+        """The memory of the count, from now on a device's."""
+        count = self._updates
+        if not is_late(count) or BACKENDS[type(count)].device_of(count) != device:
+            self._updates = make_cell(self.updates, device)
+        return self._updates
 
     def raw(self, key: str) -> Any:
         """The memory of an average."""
@@ -306,6 +335,17 @@ class EMAOptimizer:
                 self.ema.track(p, key)
         self.ema.update(followed)
         return loss
+
+    def skips_on(self, device: str) -> bool:
+        """Whether `step_if` takes flags of a device: the averages have begun."""
+        known = all([e.param in self.ema for e in self.optimizer.entries()])
+        return known and self.optimizer.skips_on(device)
+
+    def step_if(self, taken: Any, grads: "Gradients | None" = None) -> None:
+        """The step, which changes nothing where a flag of the parameters' device is false."""
+        self.ema.refuse_swapped("step")
+        self.optimizer.step_if(taken, grads)
+        self.ema.update_if(taken, self.optimizer.changed)
 
     def _step_staged(self) -> None:
         new = [p for p in self.optimizer.changed if p not in self.ema]

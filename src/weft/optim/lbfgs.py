@@ -58,6 +58,7 @@ class LBFGS(Optimizer):
     [1.0, 1.0]
     """
 
+    can_skip = False
     Config: ClassVar[type[configs.Config]] = configs.LBFGSConfig
 
     def __init__(

@@ -19,6 +19,7 @@ from ..core.value import TENSORS, as_seen_by_trace, wrap
 from ..transform.modes.backward import enable_grad
 from . import configs, staged, state
 from .configs import Config, checked_number
+from .late import bring_home, counts_of, how_far, send
 from .membership import GroupRecord, is_unchanged, regroup
 from .parameters import (
     Gradients,
@@ -116,6 +117,7 @@ class Optimizer:
     __signature__: ClassVar[Signature]  # with the fields of the config as keywords
     whole: ClassVar[bool] = False  # whether the rule needs the whole parameter at once
     traced: ClassVar[bool] = True  # whether the rule is arithmetic only
+    can_skip: ClassVar[bool] = True  # whether a device can leave a step out
     started: ClassVar[dict[str, Any]] = {"step": 0}  # the numbers of a new state
     shaping: ClassVar[tuple[str, ...]] = ()  # the options that determine the arrays of a state
     switched_on: ClassVar[dict[str, Any]] = {}  # settings under which a state has all its arrays
@@ -145,6 +147,7 @@ class Optimizer:
         self.state: dict[str, dict[str, Any]] = {}
         self.takes_more: bool = params is None  # whether steps may bring new parameters
         self.changed: list[Tensor] = []  # the parameters that the last step changed
+        self.late: bool = False  # whether a device may keep counts of steps
         self.grouping: int = 0  # counts the changes of group membership
         self._entries: dict[Any, ParameterEntry] = {}
         self._grouped: list[GroupRecord] = []  # the groups as they were last read
@@ -340,12 +343,82 @@ class Optimizer:
             staged.advance(self, pairs, staging)
             return
         self._check_groups()
+        bring_home(self, [e.key for e, _ in pairs])
         raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
         shared: dict[tuple[Any, ...], dict[str, Any]] = {}
         memory = own_memories([e.param for e, _ in raws])
         given = zip(raws, memory, strict=True)
         walk([self._job(e, p, g, shared) for (e, g), p in given])
         self.changed = [e.param for e, _ in raws]
+
+    def skips_on(self, device: str) -> bool:
+        """Whether `step_if` takes flags of a device: all parameters are there."""
+        return self.can_skip and all([e.param.device == device for e in self.entries()])
+
+    def step_if(self, taken: Any, grads: "Gradients | None" = None) -> None:
+        """The step, which changes nothing where a flag of the parameters' device is false.
+
+        taken  an array without axes; nothing waits for it
+        grads  as of `step`
+        """
+        pairs = gradient_pairs(self, grads)
+        self._check_groups()
+        raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
+        memory = own_memories([e.param for e, _ in raws])
+        given = {id(e): (p, g) for (e, g), p in zip(raws, memory, strict=True)}
+        jobs, cells = [], []
+        for entries in self._equally_far([e for e, _ in raws], BACKENDS[type(taken)], taken):
+            numbers, made = self._numbers_if(entries[0], taken)
+            cells += made
+            for e in entries:
+                p, g = given[id(e)]
+                jobs.append(self._job_if(e, p, g, numbers, taken))
+        walk(jobs)
+        for cell, count in cells:
+            BACKENDS[type(cell)].overwrite(cell, count)
+        self.changed = [e.param for e, _ in raws]
+
+    def _equally_far(
+        self, entries: list[ParameterEntry], xp: Any, taken: Any
+    ) -> list[list[ParameterEntry]]:
+        """The parameters of a step by group and count, with states whose counts are cells."""
+        found: dict[tuple[Any, ...], list[ParameterEntry]] = {}
+        for e in entries:
+            self._fit_slots(e, e.param._data)
+            own = self.state[e.key]
+            self.rescale(e.group, own, self._is_averaged(e))
+            far = how_far(own, self.started)
+            found.setdefault((id(e.group), self.rule_of(own), *far), []).append(e)
+        for alike in found.values():
+            send(self, alike, xp.device_of(taken))
+        return list(found.values())
+
+    def _is_averaged(self, entry: ParameterEntry) -> bool:
+        return is_fused(self.rule_of(self.state[entry.key]), entry.param._data)
+
+    def _numbers_if(
+        self, entry: ParameterEntry, taken: Any
+    ) -> tuple[dict[str, Any], list[tuple[Any, Any]]]:
+        """The numbers of a step, and cells of counts with what they will hold."""
+        held, xp = self.state[entry.key], BACKENDS[type(taken)]
+        own = dict(held)
+        own["step"] = own["step"] + 1
+        for name in counts_of(self, entry.group):
+            own[name] = own[name] + 0  # `numbers` may change it in place
+        rule, numbers = self.rule_of(own), self.numbers(entry.group, own)
+        both = entry.group | numbers
+        names = counts_of(self, entry.group)
+        cells = [(held[name], xp.where(taken, own[name], held[name])) for name in names]
+        return {name: both[name] for name in _keywords(rule)}, cells
+
+    def _job_if(
+        self, entry: ParameterEntry, p: Any, g: Any, numbers: dict[str, Any], taken: Any
+    ) -> Job:
+        slots, every = self._fit_slots(entry, p)
+        own = self.state[entry.key]
+        columns = (p, g, *[own[name] for name in slots])
+        rule = self.rule_of(own)
+        return Job(rule, columns, numbers, every, self.whole, self.traced, taken)
 
     def compute_update(self, grad: "ArrayLike", param: "Tensor | None" = None) -> "Tensor":
         """What a step with this gradient subtracts from a parameter, whose state advances.
@@ -363,6 +436,7 @@ class Optimizer:
         refuse_levels((given,), what)
         entry = self._only_entry(what, given) if param is None else self.entry_of(param)
         self._check_groups()
+        bring_home(self, [entry.key])
         g = raw_gradient(what, entry, given)
         raw = entry.param._data
         moved = BACKENDS[type(raw)].copy(raw)

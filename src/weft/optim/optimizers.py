@@ -8,6 +8,7 @@ from .. import errors
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from . import configs, quantise, rules, whole_rules
+from .late import is_late
 from .optimizer import Optimizer
 from .state import Slot, like, real_size
 
@@ -43,7 +44,7 @@ class _Moments(Optimizer):
     def rescale(self, group: dict[str, Any], own: dict[str, Any], averages: bool = False) -> None:
         for beta, names in _SUMS.items():
             wanted = 0.0 if averages else group[beta]
-            if own["step"] and own[beta] != wanted:
+            if own[beta] != wanted and (is_late(own["step"]) or own["step"]):
                 # As averages the sums do not change when β does.
                 for name in [n for n in names if n in own]:
                     own[name] *= (1.0 - own[beta]) / (1.0 - wanted)

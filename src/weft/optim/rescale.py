@@ -12,8 +12,10 @@ from .clip import HeldGradient, multiply
 from .norms import PIECE, array_norm, common_norm, joint_norm
 
 
-def rescale(held: list[HeldGradient], factor: float) -> Any:
+def rescale(held: list[HeldGradient], factor: Any) -> Any:
     """Multiply gradients in place; returns their new norm, on a GPU as a tensor.
+
+    factor  a number; if all gradients are on one GPU, maybe a raw array of its
 
     It is infinite or NaN exactly if one of the results is.
     """

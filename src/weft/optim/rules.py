@@ -9,10 +9,12 @@ Adam and its kin keep their moments as discounted sums, m = Σ β₁ᵏg and v =
 PyTorch's own kernels take averages, so that eager steps on its arrays keep those (`walk.is_fused`).
 """
 
+from collections.abc import Callable
 from typing import Any
 
+from ..core.backends import BACKENDS
 from ..ops.complex_ import sign
-from ..ops.elementwise import maximum, sqrt
+from ..ops.elementwise import maximum, sqrt, where
 
 Array = Any  # a raw array of some backend, a tensor, or a register of `program`
 Arrays = tuple[Array, ...]
@@ -27,7 +29,8 @@ def sgd(
     g = _penalise(p, g, weight_decay, maximize)
     if b is None:
         return (p - g * lr,)
-    b = g if t == 1 else b * momentum + g * (1.0 - dampening)
+    kept = b
+    b = choose(t == 1, lambda: g, lambda: kept * momentum + g * (1.0 - dampening))
     return p - (g + b * momentum if nesterov else b) * lr, b
 
 
@@ -83,13 +86,15 @@ def radam(
     # The length of the moving average, approximately.
     length = largest - 2.0 * t * beta2**t / (1.0 - beta2**t)
     p = _decay(p, lr, weight_decay) if decoupled_weight_decay else p
-    if length <= 5.0:
-        return p - m * (lr * scale1), m, v
-    rectified = (length - 4.0) * (length - 2.0) * largest
-    rectified /= (largest - 4.0) * (largest - 2.0) * length
-    root = (1.0 - beta2) ** 0.5
-    step = lr * scale1 * (rectified / scale2) ** 0.5
-    return p - m / (sqrt(v) + eps / root) * step, m, v
+
+    def rectify() -> Array:
+        rectified = (length - 4.0) * (length - 2.0) * largest
+        rectified /= (largest - 4.0) * (largest - 2.0) * length
+        root = (1.0 - beta2) ** 0.5
+        step = lr * scale1 * (rectified / scale2) ** 0.5
+        return p - m / (sqrt(v) + eps / root) * step
+
+    return choose(length <= 5.0, lambda: p - m * (lr * scale1), rectify), m, v
 
 
 def rmsprop(
@@ -134,6 +139,20 @@ def lion(
 def average(s: Array, p: Array, *, decay: float) -> Arrays:
     """The exponential moving average s of a parameter p."""
     return (s + (p - s) * (1.0 - decay),)
+
+
+def choose(condition: Any, yes: Callable[[], Array], no: Callable[[], Array]) -> Array:
+    """One of two arrays; both are computed where the device decides."""
+    if isinstance(condition, bool):
+        return yes() if condition else no()
+    return where(condition, yes(), no())
+
+
+def least(a: Number, b: Number) -> Number:
+    """The lesser of two numbers, of which the second may be the device's."""
+    if hasattr(b, "least"):
+        return b.least(a)
+    return where(b < a, b, a) if type(b) in BACKENDS else min(a, b)
 
 
 def _penalise(p: Array, g: Array, weight_decay: float, maximize: bool) -> Array:

@@ -18,7 +18,8 @@ from ..ops.elementwise import where
 from ..ops.reduce import amax
 from ..ops.structural import stack, sum_
 from ..transform.modes.backward import no_grad
-from .conditional import choose_if_taken, count_if_taken, refuse_second
+from .conditional import choose_if_taken, condition_of, count_if_taken, refuse_second
+from .late import LateNumber, bring_home, counts_of, how_far, send
 from .parameters import ParameterEntry
 from .rules import average
 from .stamped import Stamps
@@ -66,6 +67,7 @@ class StepGroup:
         optimizer, own = self.optimizer, self._own
         if optimizer.state is not self._held or not self._unchanged():
             self._held = None
+            bring_home(optimizer, self._keys)
             states = [*map(optimizer.state.get, self._keys)]
             self._states = [s or optimizer.started for s in states]
             far = [*map(self._numbers, self._states)]
@@ -120,6 +122,63 @@ class StepGroup:
                     state[name] = now
 
 
+class LateStepGroup(StepGroup):
+    """Parameters whose step a device may leave out: it counts their steps, in cells they share."""
+
+    def __init__(self, optimizer: Any, entries: list[ParameterEntry], ahead: int, staging: Any):
+        super().__init__(optimizer, entries, ahead, staging)
+        self._device = staging.late_device
+        self._counts = counts_of(optimizer, self.group)
+
+    def prepare(self) -> None:
+        """Compute the numbers of the step that the host knows."""
+        optimizer, own = self.optimizer, self._own
+        if optimizer.state is not self._held or not self._unchanged():
+            self._held = None
+            states = [*map(optimizer.state.get, self._keys)]
+            self._states = [s or optimizer.started for s in states]
+            far = [how_far(s, optimizer.started) for s in self._states]
+            self.alike = far.count(far[0]) == len(far)
+        begun = [*map(self._states[0].__getitem__, self._settings)]
+        own.update(zip(self._settings, begun, strict=True))
+        own.update({name: optimizer.started[name] + 1 for name in self._counts})
+        self.given.update(optimizer.numbers(self.group, own))
+
+    def numbers(self, slots: dict[Any, Any], staging: Any) -> dict[str, Any]:
+        """Trace the counting of the step; returns the numbers that follow from the counts."""
+        key, own = self._keys[0], dict(self._own)
+        for name in self._counts:
+            slots[key, name] = staging.slot(
+                f"{name} of {key!r}",
+                Aval((), dtypes.float64, self._device),
+                lambda name=name: self.optimizer.state[key][name],
+                self,
+            )
+            own[name] = LateNumber(wrap(slots[key, name].staged))
+        own["step"] = own["step"] + 1
+        found = self.optimizer.numbers(self.group, own)
+        for name in self._counts:
+            place = slots[key, name]
+            place.staged = choose_if_taken(staging, own[name].value, wrap(place.staged))._data
+        return {name: v for name, v in found.items() if isinstance(v, LateNumber)}
+
+    def _watch(self, state: dict) -> None:
+        send(self.optimizer, self.entries, self._device)
+        self._states = states = [state[key] for key in self._keys]
+        self.readings += 1
+        if not all([isinstance(x, dict) for x in (state, *states)]):
+            return  # nothing that native code knows
+        records = self._staging.records()
+        for own in states:
+            free = [records.any if name in self._settings else v for name, v in own.items()]
+            records.table(own, [*own], free)
+        records.table(state, [*state], [*state.values()])
+        self._held, self._unchanged = state, records.watching()
+
+    def commit(self) -> None:
+        """The device has counted the step."""
+
+
 class DropNew:
     """Drops the states of parameters whose first step was skipped."""
 
@@ -137,21 +196,29 @@ class DropNew:
 def advance(optimizer: Any, pairs: list[tuple[ParameterEntry, Any]], staging: Any) -> None:
     """Trace the step of these parameters."""
     slots = staging.state(optimizer, dict)  # the state after earlier steps of the program
+    late = condition_of(staging) is not None and staging.late_device is not None
+    if not late:
+        bring_home(optimizer, [e.key for e, _ in pairs])
     _depend_on_settings(optimizer, staging)
     for entries in _group_by_count(optimizer, pairs, slots):
         ahead = slots.setdefault((entries[0].key, "steps"), 0) + 1
         refuse_second(staging, type(optimizer).__name__, ahead, slots)
         for e in entries:
             slots[e.key, "steps"] = ahead
-        together = StepGroup(optimizer, entries, ahead, staging)
+        kind = LateStepGroup if late else StepGroup
+        together = kind(optimizer, entries, ahead, staging)
         name = staging.name_of(optimizer, type(optimizer).__name__)
         which = f"whether {name} is equally far with the parameters of {entries[0].key!r}"
         together.prepare()
         staging.preparing.append(together.prepare)
         staging.depends(f"{which} (step {ahead} of a call)", partial(getattr, together, "alike"))
         staging.before.append(together.settle)
-        staging.after.append(count_if_taken(staging, together.commit, DropNew(optimizer, entries)))
         given = _hosts(optimizer, together.given, staging)
+        if isinstance(together, LateStepGroup):
+            given |= together.numbers(slots, staging)
+        else:
+            drop = DropNew(optimizer, entries)
+            staging.after.append(count_if_taken(staging, together.commit, drop))
         gradients = {e.key: g for e, g in pairs}
         stamps = Stamps(staging)
         with no_grad():
@@ -234,7 +301,7 @@ def _group_by_count(optimizer, pairs, slots) -> list[list[ParameterEntry]]:
     found: dict[tuple, list[ParameterEntry]] = {}
     for e, _ in pairs:
         have = optimizer.state.get(e.key, optimizer.started)
-        far = tuple([have[name] for name in optimizer.started])
+        far = how_far(have, optimizer.started)
         found.setdefault((id(e.group), slots.get((e.key, "steps"), 0), *far), []).append(e)
     return list(found.values())
 
@@ -316,9 +383,26 @@ def follow(ema: Any, entries: list[ParameterEntry], staging: Any) -> None:
             (made,) = average(wrap(place.staged).to(work), p.to(work), decay=ema.decay)
             made = made.to(place.entered.aval.dtype)
             place.staged = choose_if_taken(staging, made, wrap(place.staged))._data
+    if condition_of(staging) is not None and staging.late_device is not None:
+        _count_late(ema, staging)
+        return
     count = _UpdateCount(ema)
     staging.before.append(count.begin)
     staging.after.append(count_if_taken(staging, count.commit))
+
+
+def _count_late(ema: Any, staging: Any) -> None:
+    """Trace the count of an update that a device may leave out."""
+    device = staging.late_device
+    cell = staging.state(
+        (id(ema), "updates"),
+        lambda: staging.slot(
+            "updates of averages", Aval((), dtypes.float64, device), lambda: ema.count_on(device)
+        ),
+        ema,
+    )
+    count = wrap(cell.staged)
+    cell.staged = choose_if_taken(staging, count + 1, count)._data
 
 
 def _average(ema, entry: ParameterEntry, staging):

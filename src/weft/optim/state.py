@@ -16,6 +16,7 @@ from ..core.differences import differences
 from ..core.record import record
 from ..core.value import TENSORS, wrap
 from .aligned import allocate_aligned, allocated_bytes
+from .late import bring_home
 
 
 @record
@@ -77,6 +78,7 @@ def dump(optimizer: Any) -> dict[str, Any]:
         keys = [e.key for e in entries if e.group is group]
         groups.append({**group, "params": keys})
     saved = dict(optimizer._pending)
+    bring_home(optimizer, [e.key for e in entries])
     for e in entries:
         if e.key in optimizer.state:
             saved[e.key] = _dump_entry(optimizer, e)

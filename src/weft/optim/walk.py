@@ -46,6 +46,7 @@ class Job:
     every    how many elements of p share one element of a column; None: one each
     whole    whether the rule needs all of p at once, in its shape
     traced   whether the rule is arithmetic that `program` can trace
+    taken    a flag of the device's, an array without axes: where it is false, nothing is written
     """
 
     rule: Callable[..., Any]
@@ -54,6 +55,7 @@ class Job:
     every: tuple[int, ...] | None = None
     whole: bool = False
     traced: bool = True
+    taken: Any = None
 
 
 # Called as around(run, jobs) in the place of run(), at each step: how profilers measure them.
@@ -76,6 +78,12 @@ def is_fused(rule: Callable[..., Any], p: Any) -> bool:
     return rule in _FUSED and BACKENDS[type(p)].name == "torch"
 
 
+def _is_fused_job(job: Job) -> bool:
+    """Whether a job is done by such a kernel: a dampened first step must be known to be one."""
+    late = job.taken is not None and job.hyper.get("dampening")
+    return is_fused(job.rule, job.columns[0]) and not late
+
+
 def _walk(jobs: list[Job]) -> None:
     together: dict[tuple, list[Job]] = {}
     for job in jobs:
@@ -84,10 +92,11 @@ def _walk(jobs: list[Job]) -> None:
             _do_whole(job)
         elif prod(p.shape):
             memory = (type(p), p.dtype, p.device, len(job.columns), job.every)
-            together.setdefault((job.rule, id(job.hyper), *memory), []).append(job)
+            kind = job.rule, id(job.hyper), id(job.taken)
+            together.setdefault((*kind, *memory), []).append(job)
     for alike in together.values():
         p = alike[0].columns[0]
-        run = _do_fused if is_fused(alike[0].rule, p) else _do_alike
+        run = _do_fused if _is_fused_job(alike[0]) else _do_alike
         getattr(BACKENDS[type(p)], "walk", run)(alike)  # arrays without values only count the step
 
 
@@ -110,7 +119,7 @@ def _do_whole(job: Job) -> None:
     with xp.quiet():
         results = job.rule(*[_in(c, dtype, xp) for c in job.columns], **job.hyper)
         for column, result in zip(_write_columns(list(job.columns)), results, strict=True):
-            xp.overwrite(column, result)
+            _write_if(job.taken, column, result, xp)
 
 
 def _in(x, dtype, xp):
@@ -130,7 +139,7 @@ def _do_alike(jobs: list[Job]) -> None:
     if device == "cpu" and first.traced and total > _FOR_A_PROGRAM:
         run: Callable[..., Any] = UpdateProgram(first.rule, len(first.columns), dtype, first.hyper)
     else:
-        run = partial(_run_rule, first.rule, first.hyper, xp)
+        run = partial(_run_rule, first.rule, first.hyper, xp, first.taken)
     raw_dtype = xp.raw_dtype(dtype)
     operations = PASS * _PASSES * total if device == "cpu" else 0
     share(pieces, lambda: partial(_do_piece, run, raw_dtype, xp), operations)
@@ -143,7 +152,8 @@ def _do_fused(jobs: list[Job]) -> None:
     first = jobs[0]
     xp = BACKENDS[type(first.columns[0])]
     dtype = xp.raw_dtype(_dtype(first, xp))
-    update = partial(getattr(xp, _FUSED[first.rule]), **first.hyper)
+    late = {} if first.taken is None else {"taken": first.taken}
+    update = partial(getattr(xp, _FUSED[first.rule]), **first.hyper, **late)
     direct = [job.columns for job in jobs if _is_direct(job, dtype)]
     if direct:
         update(*[list(column) for column in zip(*direct, strict=True)])
@@ -175,9 +185,16 @@ def _update_cast(update: Callable[..., None], dtype, xp, piece: list[list]) -> N
             xp._foreach_copy_(*map(list, zip(*pairs, strict=True)))
 
 
-def _run_rule(rule: Callable[..., Any], hyper: dict, xp, columns: list) -> None:
+def _run_rule(rule: Callable[..., Any], hyper: dict, xp, taken, columns: list) -> None:
     for column, result in zip(_write_columns(columns), rule(*columns, **hyper), strict=True):
-        xp.overwrite(column, result)
+        _write_if(taken, column, result, xp)
+
+
+def _write_if(taken: Any, column: Any, result: Any, xp: Any) -> None:
+    """Write a result into an array, where a flag is true or there is none."""
+    if taken is not None:
+        result = xp.where(taken, xp.cast(result, xp.dtype_of(column)), column)
+    xp.overwrite(column, result)
 
 
 class _FlatJob:

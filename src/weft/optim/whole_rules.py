@@ -7,7 +7,7 @@ from ..core.backends import BACKENDS
 from ..ops.contract import matmul
 from ..ops.elementwise import maximum, sqrt, where
 from ..ops.structural import cast, permute, sum_
-from .rules import Array, Arrays, Number, averaging
+from .rules import Array, Arrays, Number, averaging, least
 
 
 def lamb(
@@ -37,7 +37,7 @@ def adafactor(
     """
     g = -g if maximize else g
     largest = lr if lr is not None else 1e-6 * t if warmup_init else 1e-2
-    step = min(largest, t**-0.5) if relative_step else lr
+    step = least(largest, t**-0.5) if relative_step else lr
     scaled = maximum(_root_mean_square(p), eps2) * step if scale_parameter else step
     # PyTorch decays by the rate that was set, others by the step that is taken.
     rate: Number = lr if relative_step and lr is not None else scaled

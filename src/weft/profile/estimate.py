@@ -154,7 +154,7 @@ def estimate(
     with Counter() as counter:
         program = _trace(function, taken)
     if compiled:
-        program.set_checkpoint(getattr(step, "checkpoint", None))
+        program.choose(getattr(step, "checkpoint", None), getattr(step, "capture", True))
         return _compiled(program, taken, counter.live)
     return _eager(program, taken, function, args, kwargs)
 

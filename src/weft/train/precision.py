@@ -70,7 +70,7 @@ class Precision:
     def count_step(self) -> None:
         """Update the scale after a step that the compiled program has taken."""
         if self.scaler is not None:
-            self.scaler.note_step(skipped=False)
+            self.scaler.note_step(taken=True)
             self.scaler.update()
 
     def back_off(self) -> bool:

@@ -49,7 +49,7 @@ class EmulatedRoutines(Interpreter):
     def routine(self, graph, views, e):
         return routine_of(graph, views, e)
 
-    def build(self, schedule, plan) -> Emulation:
+    def build(self, schedule, plan, capture=True) -> Emulation:
         return Emulation(schedule, plan)
 
 

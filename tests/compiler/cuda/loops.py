@@ -76,7 +76,7 @@ class Grids(Interpreter):
         made = routine_of(graph, views, e)
         return super().routine(graph, views, e) if made is None else made
 
-    def build(self, schedule, plan):
+    def build(self, schedule, plan, capture=True):
         return OnGrids(schedule, plan)
 
 

@@ -75,9 +75,9 @@ def test_a_step_of_flux_has_few_copies(gpu, monkeypatch):
     """What is left: values of text and image that are slices of products, zeros, single numbers."""
     schedules, build = [], gpu.build
 
-    def kept(schedule, plan):
+    def kept(schedule, plan, capture=True):
         schedules.append(schedule)
-        return build(schedule, plan)
+        return build(schedule, plan, capture)
 
     monkeypatch.setattr(gpu, "build", kept)
     place, problem = Place("torch", "cpu", True), PROBLEMS["lora"]

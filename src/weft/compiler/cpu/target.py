@@ -54,7 +54,7 @@ class Cpu(Computes):
     def cost(self, schedule: Schedule, step: ScheduleStep) -> float:
         return step_cost(schedule, step)
 
-    def build(self, schedule: Schedule, plan: MemoryPlan) -> NativeExecutable:
+    def build(self, schedule: Schedule, plan: MemoryPlan, capture: bool = True) -> NativeExecutable:
         return NativeExecutable(schedule, plan)
 
 

@@ -60,8 +60,8 @@ class Cuda:
     def cost(self, schedule: Schedule, step: ScheduleStep) -> float:
         return step_cost(schedule, step)
 
-    def build(self, schedule: Schedule, plan: MemoryPlan) -> CudaExecutable:
-        return CudaExecutable(schedule, plan, self.gpu)
+    def build(self, schedule: Schedule, plan: MemoryPlan, capture: bool = True) -> CudaExecutable:
+        return CudaExecutable(schedule, plan, self.gpu, capture)
 
 
 @lru_cache(maxsize=None)

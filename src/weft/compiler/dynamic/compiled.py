@@ -31,6 +31,7 @@ class DynamicCompiled(Compiled[P, R]):
         static_argnames: str | Sequence[str],
         max_variants: int,
         checkpoint: CheckpointConfig | None,
+        capture: bool,
         dynamic: Mapping[Any, Any],
         buckets: Sequence[int] | None,
     ):
@@ -39,7 +40,7 @@ class DynamicCompiled(Compiled[P, R]):
                 "compile: a memory budget with dynamic, whose arguments are padded with copies; "
                 "give checkpoint another strategy, or compile for each length"
             )
-        super().__init__(f, static_argnums, static_argnames, max_variants, checkpoint)
+        super().__init__(f, static_argnums, static_argnames, max_variants, checkpoint, capture)
         self._options = (*self._options, dynamic, buckets)
         self._dynamic = DynamicAxes(f, dynamic, buckets)
         self._parameters = self._dynamic.names
@@ -62,7 +63,7 @@ class DynamicCompiled(Compiled[P, R]):
         before = StateBefore(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
         _refuse_device(self.name, program.arrays.device)
-        program.set_checkpoint(self.checkpoint)
+        program.choose(self.checkpoint, self.capture)
         large = (*resize_call(taken, sizes, bucket).key, key[-1])
         reasons: list[str] = []  # why new native code is needed; empty if it is not
 

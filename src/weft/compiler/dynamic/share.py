@@ -118,7 +118,8 @@ class Template:
             self._programs[key], lifted, of.length, self.large.length
         )
         if derivative is not None and pulled is not None:
-            made = pulled.graph, {}, derivative.target, derivative.checkpoint
+            options = derivative.checkpoint, derivative.capture
+            made = pulled.graph, {}, derivative.target, *options
             key, make = graph_key(pulled.graph), partial(build, *made)
             native = self._pullbacks.setdefault(key, once(make))
             derivative.executable = Padded(  # type: ignore[assignment]
@@ -137,7 +138,8 @@ class Template:
 
 def _build(program: Variant, graph: Graph) -> Executable:
     with time_stages() as program.times:
-        return build(graph, program.donated, program.target, program.checkpoint)
+        options = program.checkpoint, program.capture
+        return build(graph, program.donated, program.target, *options)
 
 
 class SizedVariant(NamedTuple):

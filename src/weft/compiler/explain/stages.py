@@ -19,6 +19,7 @@ def after_stage(
     donated: Mapping[int, int],
     target: Target,
     checkpoint: CheckpointConfig | None,
+    capture: bool,
     stage: str,
 ) -> str:
     """The text of the value after a stage; the disk cache is not used."""
@@ -26,7 +27,7 @@ def after_stage(
         raise errors.ArgumentError(
             f"explain: stage={stage!r}, expected {', '.join(map(repr, STAGES))}"
         )
-    for name, value in stages(graph, donated, target, checkpoint):
+    for name, value in stages(graph, donated, target, checkpoint, capture):
         if name == stage:
             return _describe(stage, value)
     raise AssertionError(stage)

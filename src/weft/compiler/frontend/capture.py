@@ -22,6 +22,7 @@ from ...core.value import GROUND, TENSORS, aval_of, install_level, wrap
 from ...graph.staged import Staged, Staging, read_again
 from ...ops.draws import state_after
 from ..pipeline import target_for
+from ..raw.arrays import arrays_on
 from .draws import LoopDraws, Stream, streams_of
 from .guards import FixedAttributes, Guard, LeafState
 from .host_scalars import Host
@@ -174,6 +175,12 @@ class Capture(Staging):
         """The device of the program's tensors."""
         return "cpu" if self._first is None else self._first.device
 
+    @property
+    def late_device(self) -> str | None:
+        """The program's device, if its values are there only some time after a call; else None."""
+        device = self.device
+        return None if device == "cpu" or arrays_on(device).host_runtime else device
+
     def constant(self, value: Any) -> int:
         """The index of a raw array as a constant; NumPy's may be beside tensors elsewhere."""
         i = super().constant(value)
@@ -199,16 +206,16 @@ class Capture(Staging):
     def lift_arguments(self, args: Iterable[Any]) -> list[Any]:
         """The arguments of an operation as values of the program."""
         lifted = [self.of(a) if a.__class__ in GROUND else a for a in args]
-        return self._with_numbers(lifted) if any([type(a) is Host for a in lifted]) else lifted
+        return self._with_numbers(lifted) if any(map(_is_number, lifted)) else lifted
 
     def _with_numbers(self, args: list[Any]) -> list[Any]:
-        """Host scalars as tensors of the operands' dtype; integer tensors are cast to float."""
+        """Numbers of each call as tensors of the operands' dtype; integers are cast to float."""
         tensors = [a for a in args if a.__class__ in TENSORS or isinstance(a, Staged)]
         dtype = next((t.dtype for t in tensors if is_inexact(t.dtype)), None)
         if dtype is None:
             dtype = default_float()
             args = [above.cast(a, dtype) if a.__class__ in TENSORS else a for a in args]
-        return [self.number(a, dtype) if type(a) is Host else a for a in args]
+        return [a.__weft_number__(dtype) if _is_number(a) else a for a in args]
 
     def number(self, host: Host, dtype: np.dtype | None) -> Tensor:
         """A host scalar as a staged tensor."""
@@ -445,6 +452,11 @@ class Capture(Staging):
     def records(self) -> Records:
         """New records, in which a caller lists places for native code to compare at each call."""
         return Records()
+
+
+def _is_number(a: Any) -> bool:
+    """Whether it is a number that is known at each call only: a host scalar, or the program's."""
+    return hasattr(type(a), "__weft_number__")
 
 
 def _refuse_node(tensor: Tensor) -> None:

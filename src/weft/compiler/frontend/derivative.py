@@ -44,6 +44,7 @@ class Derivative:
     target       the machine that it is compiled for
     arrays       the arrays that it takes and gives
     checkpoint   what is kept in memory while it runs, and what is computed again
+    capture      whether a GPU runs it as one captured graph
     """
 
     results: list[int]
@@ -57,11 +58,13 @@ class Derivative:
     target: Target = field(default_factory=current_target)
     arrays: RawArrays = NUMPY
     checkpoint: CheckpointConfig | None = None
+    capture: bool = True
 
     @cached_property
     def executable(self) -> Executable:
         """The native code, compiled at the first backward pass."""
-        return on_arrays(build(self.graph, {}, self.target, self.checkpoint), self.arrays)
+        made = build(self.graph, {}, self.target, self.checkpoint, self.capture)
+        return on_arrays(made, self.arrays)
 
     def attach(
         self,

@@ -129,6 +129,7 @@ class Variant:
     arrays     the arrays of its tensors
     on_host    positions of outputs that are NumPy's arrays, whatever those of tensors are
     checkpoint  what is kept in memory while it runs, and what is computed again
+    capture    whether a GPU runs it as one captured graph
     once       why it is right for its first call only; "" if it is right for others
     """
 
@@ -152,6 +153,7 @@ class Variant:
     arrays: RawArrays = NUMPY
     on_host: frozenset[int] = frozenset()
     checkpoint: CheckpointConfig | None = None
+    capture: bool = True
 
     def __post_init__(self) -> None:
         placed = list(enumerate(self.places))
@@ -186,7 +188,8 @@ class Variant:
     def executable(self) -> Executable:
         """The native code, compiled at first use."""
         with time_stages() as self.times:
-            made = build(self.graph, self.donated, self.target, self.checkpoint)
+            options = self.checkpoint, self.capture
+            made = build(self.graph, self.donated, self.target, *options)
             return on_arrays(made, self.arrays, self.on_host)
 
     @property
@@ -200,11 +203,11 @@ class Variant:
             return None
         return GradientBuffers(self.replaced, self.executable, self.arrays)
 
-    def set_checkpoint(self, checkpoint: CheckpointConfig | None) -> None:
-        """Choose what is kept in memory, before it is compiled; also for its pull-back."""
-        self.checkpoint = checkpoint
+    def choose(self, checkpoint: CheckpointConfig | None, capture: bool) -> None:
+        """Choose how it is built, before that; also for its pull-back."""
+        self.checkpoint, self.capture = checkpoint, capture
         if self.derivative is not None:
-            self.derivative.checkpoint = checkpoint
+            self.derivative.checkpoint, self.derivative.capture = checkpoint, capture
 
     def begin(self, call: Call) -> None:
         """Compile, and bind the objects that the first call reads."""

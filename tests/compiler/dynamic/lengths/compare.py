@@ -23,7 +23,7 @@ class Interpreted:
     copies: ClassVar[dict] = {}
     library = fresh = ()
 
-    def __init__(self, graph, donated, target, checkpoint=None):
+    def __init__(self, graph, donated, target, checkpoint=None, capture=True):
         self.graph, self.donated = graph, donated
 
     def run(self, values, room=None, ending=None):

@@ -11,7 +11,6 @@ import numpy as np
 
 from ....core.late import TELLERS
 from ....core.origin import line_of
-from ....errors import StagingError
 from ....graph.graph import Literal
 from ...calling import Calling, library_results, note_copy, refusal, refuse_own_operations
 from ...ir.routine import RoutineArray, array
@@ -29,6 +28,7 @@ from ...memory import MemoryPlan, lifetimes, verify_plan
 from ...native.builtin import make_picker
 from ...native.shielded import shielded
 from ...target import Ending, Measure
+from ..captures import refusal_of, refuse_uncaptured
 from ..computes import PRODUCT_DTYPES
 from ..counted import count_operands
 from ..gpu import Gpu, GridFunctions, GridWork, Launch, Replay
@@ -49,6 +49,8 @@ class CudaExecutable(Calling):
     The first call launches step by step. From the second on, the steps are one captured graph. An
     array that was at the same address at both calls is read and written in place; another one has a
     place of its own in the graph, to and from which it is copied.
+
+    capture  False: every call launches step by step. Else what no graph can capture is refused
     """
 
     def __init__(self, schedule: Schedule, placed: MemoryPlan, gpu: Gpu, capture: bool = True):
@@ -74,7 +76,9 @@ class CudaExecutable(Calling):
             self._pick = make_picker([self.signature.argument[i] for i in schedule.outputs])
         self._pick_written = make_picker(self.signature.written)
         self._launches = sum([not isinstance(s, GuardStep) for s in schedule.steps])
-        self._captures = capture and self._launches > _FEW
+        self._wanted, self._captures = capture, capture and self._launches > _FEW
+        if self._captures:
+            refuse_uncaptured(schedule)
         self._graph: _Captured | None = None
         self._serves = False  # whether the graph does at the addresses that were checked last
         self._failed = -1  # the step that was done when a call failed
@@ -266,14 +270,14 @@ class CudaExecutable(Calling):
 
     def _run(self, values: list[Any]) -> None:
         written, seen, graph = self.signature.written, self._addresses, self._graph
-        if written:
-            self.arrays.note_write(self._pick_written(values))
         if graph is not None and (self._serves or graph.serves(seen)):
             self._serves = True
+            self._note_writes(values)
             graph.replay(values)
             return
         before, self._seen = self._seen, seen.copy()
         if not self._captures or before is None:
+            self._note_writes(values)
             self._place(values)
             shielded(self._go_within)() if written else self._go()
             self._unplace()
@@ -285,7 +289,13 @@ class CudaExecutable(Calling):
             self._graph = graph = None  # its memory is for the next one
         self._recaptured += 1
         self._graph = self._capture(values)
+        self._note_writes(values)
         self._graph.replay(values)
+
+    def _note_writes(self, values: list[Any]) -> None:
+        """Tell PyTorch of the inputs that are written."""
+        if self.signature.written:
+            self.arrays.note_write(self._pick_written(values))
 
     def _place(self, values: list[Any]) -> None:
         for buffer, position in self.signature.argument.items():
@@ -314,10 +324,16 @@ class CudaExecutable(Calling):
         own = {i: arrays.empty(*self._like(i)) for i in sorted(self._moving)}
         held = [own.get(i, x) for i, x in enumerate(values)]
         self._place(held)
+        self._failed = -1
         try:
             replay = self.gpu.capture(self._go)
-        except Exception as e:  # it has run without a graph at the call before
-            raise _uncaptured(self.schedule.steps[max(self._failed, 0)], e) from e
+        except BaseException as e:
+            at, self._failed = self._failed, -1  # nothing has run
+            for storage in {i for found in self._last.values() for i in found}:
+                self._frame.drop(storage)
+            if isinstance(e, Exception):  # it has run without a graph at the call before
+                raise _uncaptured(None if at < 0 else self.schedule.steps[at], e) from e
+            raise
         finally:
             self._unplace()
         fixed = [(i, a) for i, a in enumerate(self._addresses) if i not in own]
@@ -446,7 +462,8 @@ class CudaExecutable(Calling):
     def facts(self) -> Iterator[tuple[str, str]]:
         """How it runs, by titles."""
         if not self._captures:
-            yield "runs as", f"{self._launches} launches"
+            how = "" if self._wanted else ", step by step (capture=False)"
+            yield "runs as", f"{self._launches} launches{how}"
             return
         captured = "one graph from the second call on"
         if self._graph is not None:
@@ -541,14 +558,12 @@ def _last_uses(schedule: Schedule, placed: MemoryPlan) -> dict[int, list[int]]:
     return found
 
 
-def _uncaptured(step: ScheduleStep, e: Exception) -> Exception:
-    if isinstance(step, LibraryStep):
-        what, line = step.op.name, f" (at {step.line})"
+def _uncaptured(step: ScheduleStep | None, e: Exception) -> Exception:
+    if step is None:
+        what, line = "the function", ""
+    elif isinstance(step, LibraryStep):
+        what, line = step.op.name, step.line
     else:
         origins = getattr(step, "origins", ())
-        what, line = "a product", f" (at {line_of(*origins[0])})" if origins else ""
-    said = str(e).splitlines()[0]
-    return StagingError(
-        f"compile: {what} cannot be captured in a graph of the GPU: {said}{line}; run it outside "
-        "of the compiled function"
-    )
+        what, line = "a product", line_of(*origins[0]) if origins else ""
+    return refusal_of(what, (str(e).splitlines() or [type(e).__name__])[0], line)
