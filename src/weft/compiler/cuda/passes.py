@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from ..cache import schedules
 from ..passes.algebra import algebra
 from ..passes.bodies import bodies
 from ..passes.common import common
@@ -17,10 +18,12 @@ from ..passes.narrow import narrow
 from ..passes.products import products
 from ..passes.sink import sink
 from ..target import Passes, optimise
+from .channels_last import channels_last, last_row
 from .computes import PRODUCT_DTYPES
 from .padding import pad_products
 from .routines.table import ROWS, readable
 
+schedules.DERIVED["last"] = last_row
 PASSES: Passes = (
     ("dead", dead),
     ("loops", loops),
@@ -35,6 +38,7 @@ PASSES: Passes = (
     ("narrow", narrow),
     ("common", common),
     ("dead again", dead),
+    ("channels last", channels_last),
     ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))),
     ("sink", sink),
     ("padding", pad_products),
