@@ -8,13 +8,19 @@ import pytest
 
 import weft as wf
 from weft.compiler.cache import schedules
-from weft.compiler.cuda import channels_last
+from weft.compiler.cuda import channels_last, repeat
 from weft.compiler.cuda.channels_last import there
 from weft.compiler.ir.schedule import KernelStep, LibraryStep
 from weft.core import dtypes
 
 torch = pytest.importorskip("torch")
 F = wf.nn.functional
+
+
+@pytest.fixture
+def repeated(monkeypatch):
+    """Light rows of small arrays are computed again, too."""
+    monkeypatch.setattr(repeat, "ELEMENTS", 1)
 
 
 @pytest.fixture
@@ -196,6 +202,8 @@ def test_random_programs(gpu, exact, monkeypatch, seed):
     """Compiled, with gradients and some of second order, as NumPy computes it in eager mode."""
     if seed % 3:
         monkeypatch.setattr(channels_last._Regions, "pays", lambda self, region: True)
+    if seed % 2:
+        monkeypatch.setattr(repeat, "ELEMENTS", 1)
     parts, numbers, given = random_program(seed)
     function = gradients(parts, numbers, len(given), square=seed % 5 == 0)
     want, grads = function(*map(wf.tensor, given))
@@ -299,6 +307,29 @@ def test_a_residual_network_has_no_transposing_copies(gpu):
         assert not isinstance(step, KernelStep) or rows_of(step) != ["copy"]
 
 
+def test_a_batch_norm_stores_nothing_in_between(gpu, repeated):
+    """Its kernels read the convolution's result, in half precision, and keep only that."""
+
+    def loss(x, v, w, scale, shift):
+        with wf.amp.autocast("bfloat16"):
+            y = F.batch_norm(F.conv2d(x, v, padding=1), None, None, scale, shift, training=True)
+            return (F.conv2d(F.relu(y), w) ** 2).sum()
+
+    shapes = ((4, 32, 16, 16), (32, 32, 3, 3), (8, 32, 3, 3), (32,), (32,))
+    given = [wf.asarray(torch.randn(shape)) for shape in shapes]
+    gradient = wf.grad(loss, (1, 2, 3, 4))
+    compiled = wf.compile(gradient)
+    for got, want in zip(compiled(*given), gradient(*given), strict=True):
+        got, want = got.to("cpu").numpy(), want.to("cpu").numpy()
+        np.testing.assert_allclose(got, want, rtol=0.05, atol=0.02 * np.abs(want).max())
+    schedule = schedule_of(compiled)
+    written = [schedule.buffers[i] for s in schedule.steps for i in s.writes]
+    whole = [str(b.dtype) for b in written if b.shape == (4, 16, 16, 32)]
+    # The images, the results of the convolution and of relu, and the gradients of both.
+    assert whole == ["bfloat16"] * 5
+
+
+@pytest.mark.usefixtures("repeated")
 def test_a_residual_network_computes_the_same(gpu, exact):
     found = []
     for compile_it in (False, True):

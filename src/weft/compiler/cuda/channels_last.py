@@ -18,6 +18,7 @@ from ...core import dtypes
 from ...core.aval import Aval
 from ...core.op import TABLE, Op
 from ...graph.graph import Equation, Graph, Literal
+from ..passes.dead import dead
 from ..passes.layout import broadcasts
 from ..passes.rewriting import Builder, Operand, Replacement, rewrite
 
@@ -155,7 +156,7 @@ def channels_last(graph: Graph) -> Graph:
         turning.settle(made)
         worth = {i for i in chosen if turning.regions.pays(i)}
         if worth == chosen:
-            return made
+            return dead(made)
         chosen = worth
     return graph
 

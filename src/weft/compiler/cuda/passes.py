@@ -21,6 +21,7 @@ from ..target import Passes, optimise
 from .channels_last import channels_last, last_row
 from .computes import PRODUCT_DTYPES
 from .padding import pad_products
+from .repeat import repeat
 from .routines.table import ROWS, readable
 
 schedules.DERIVED["last"] = last_row
@@ -44,6 +45,7 @@ PASSES: Passes = (
     ("padding", pad_products),
     ("copies", lambda graph: copies(graph, ROWS, readable, PRODUCT_DTYPES)),
     ("common again", common),
+    ("repeat", repeat),
     ("products", partial(products, dtypes=PRODUCT_DTYPES)),
     ("dead at last", dead),
     ("apart", apart),
