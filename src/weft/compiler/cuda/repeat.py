@@ -9,6 +9,7 @@ from math import prod
 
 from ...core.record import record
 from ...graph.graph import Equation, Graph, Literal
+from ..fusion.remat import LATER
 from ..ir.views import LOOKS
 from ..passes.rewriting import Builder, Replacement, rewrite
 from .computes import supports
@@ -55,19 +56,40 @@ class _Repeating:
     def rule(self, b: Builder, e: Equation) -> Replacement:
         if e.outputs[0] in self.chains or self.chains.keys().isdisjoint(_arrays(e)):
             return None
-        depth = self._depths[e.outputs[0]]
-        operands = [x if isinstance(x, Literal) else self._repeat(b, x, depth) for x in e.inputs]
+        depth, signal = self._depths[e.outputs[0]], self._signal(e)
+        operands = [self._repeat(b, x, depth, signal) if x in self.chains else x for x in e.inputs]
         b.append(e._replace(inputs=tuple(operands)))  # under its name, which chains know
         return e.outputs
 
-    def _repeat(self, b: Builder, x: int, depth: int) -> int:
-        """A value, computed again for readers of a depth."""
-        if x not in self.chains:
+    def _signal(self, e: Equation) -> int | None:
+        """A value that an equation waits for, which the kernels before it do not have."""
+        read: set[int] = set()
+        for x in _arrays(e):
+            read |= self.chains[x].sources if x in self.chains else {x}
+        depth = self._depths[e.outputs[0]]
+        made = [x for x in read if x in self._made and x not in self._points]
+        late = [x for x in made if self._depths[x] + self._waits(x) == depth]
+        return min(late, default=None)
+
+    def _repeat(self, b: Builder, x: int, depth: int, signal: int | None) -> int:
+        """A value, computed again for readers of a depth, or a source of it.
+
+        A source that a kernel computes is there after the signal only: what is computed from it
+        would be in that kernel.
+        """
+        if x not in self.chains and (signal is None or x not in self._points):
             return x
         if (x, depth) not in self._again:
-            e = self._made[x]
-            given = [i if isinstance(i, Literal) else self._repeat(b, i, depth) for i in e.inputs]
-            self._again[x, depth] = b.emit(e.op, *given, *e.static)
+            if x in self.chains:
+                e = self._made[x]
+                given = [
+                    i if isinstance(i, Literal) else self._repeat(b, i, depth, signal)
+                    for i in e.inputs
+                ]
+                self._again[x, depth] = b.emit(e.op, *given, *e.static)
+            else:
+                late = self._depths[x] < depth
+                self._again[x, depth] = b.emit(LATER, x, signal) if late else x
         return self._again[x, depth]
 
     def _is_point(self, e: Equation) -> bool:
@@ -127,13 +149,14 @@ class _Repeating:
         """
         found: dict[int, int] = {}
         for e in self._graph.equations:
-            depth = 0
-            for i in _arrays(e):
-                maker = self._made.get(i)
-                waits = maker is not None and i not in self._points and maker.op.name not in LOOKS
-                depth = max(depth, found.get(i, 0) + waits)
+            depth = max([found.get(i, 0) + self._waits(i) for i in _arrays(e)], default=0)
             found.update(dict.fromkeys(e.outputs, depth))
         return found
+
+    def _waits(self, i: int) -> bool:
+        """Whether the readers of a value wait for another kernel or call."""
+        maker = self._made.get(i)
+        return maker is not None and i not in self._points and maker.op.name not in LOOKS
 
 
 def _arrays(e: Equation) -> list[int]:

@@ -6,6 +6,7 @@ where both read or compute the same array, they become one kernel, and an array 
 needs is never stored.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -19,6 +20,9 @@ from ..limits import Limits
 def join_column_folds(schedule: Schedule, limits: Limits) -> Schedule:
     """Fuse column sums into kernels that walk the same rows."""
     steps = list(schedule.steps)
+    reads = Counter(map(schedule.storage, schedule.outputs))
+    for step in steps:
+        reads.update(map(schedule.storage, step.reads))
     at = 0
     while at < len(steps):
         step = steps[at]
@@ -32,8 +36,12 @@ def join_column_folds(schedule: Schedule, limits: Limits) -> Schedule:
         if host is None:
             at += 1
             continue
-        steps[host] = _fuse(_by_rows(steps[host], step), step)
-        steps[host] = _without(steps[host], _unread(schedule, steps, host))
+        fused = _fuse(_by_rows(steps[host], step), step)
+        for one in (steps[host], step):
+            reads.subtract(map(schedule.storage, one.reads))
+        reads.update(map(schedule.storage, fused.reads))
+        unread = {s for i in fused.writes if reads[s := schedule.storage(i)] == 0}
+        steps[host] = _without(fused, unread)
     return replace(schedule, steps=tuple(steps))
 
 
@@ -187,14 +195,6 @@ def _fuse(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
         (*host.results, *step.results),
         tuple(dict.fromkeys((*host.origins, *step.origins))),
     )
-
-
-def _unread(schedule: Schedule, steps: Sequence[ScheduleStep], host: int) -> set[int]:
-    """The storage that a step writes and nothing reads."""
-    wanted = {schedule.storage(i) for i in schedule.outputs}
-    for step in steps:
-        wanted |= {schedule.storage(i) for i in step.reads}
-    return {schedule.storage(i) for i in steps[host].writes} - wanted
 
 
 def _without(step: ScheduleStep, storages: set[int]) -> ScheduleStep:
