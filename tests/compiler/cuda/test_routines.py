@@ -11,6 +11,7 @@ from weft.compiler.cache import schedules
 from weft.compiler.cpu.target import CPU
 from weft.compiler.cuda.routines.draws import GridDraw
 from weft.compiler.cuda.routines.gather import GridTake, GridTakeAlong
+from weft.compiler.cuda.routines.pools import GridMaxPool, GridPoolPut, Windows
 from weft.compiler.cuda.routines.routine import GridRoutine
 from weft.compiler.cuda.routines.running import GridRunning
 from weft.compiler.cuda.routines.scatter import GridScatterSum, GridSegmentSum
@@ -143,7 +144,11 @@ VARIATES = [
     *(Normal(d, 0.5, 2.0) for d in dtypes.REAL),
     *(Integers(d, 5, n) for d in (dtypes.int8, L, dtypes.uint64) for n in (11, 2**40)),
 ]
+IMAGES = Windows(64, (112, 112), (56, 56), 64, (3, 3), (2, 2), (1, 1), (1, 1))
+LINE = Windows(6, (1, 9), (1, 7), 1, (1, 2), (1, 1), (0, 0), (1, 2))
 ROUTINES: list[GridRoutine] = [
+    *(GridMaxPool(d, dtypes.uint8, w) for d in dtypes.REAL for w in (IMAGES, LINE)),
+    *(GridPoolPut(d, dtypes.uint8, w) for d in dtypes.REAL for w in (IMAGES, LINE)),
     *(GridDraw(v, streams, size) for v in VARIATES for streams, size in ((1, 1 << 20), (3, 1001))),
     *(GridTake(d, L, 1, 50257, 8192, 768) for d in (F, B, dtypes.complex128, dtypes.bool_)),
     *(GridTake(F, dtypes.uint8, 3, 7, 5, 5), GridTake(B, L, 1, 1 << 20, 1 << 20, 4096)),

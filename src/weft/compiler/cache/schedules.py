@@ -45,6 +45,8 @@ from .keys import digest, spell_value
 
 # The packages and modules that define the targets' routines, which are records.
 ROUTINES: set[str] = set()
+# Makers of the rows that passes derive from the table's: by what follows those names and `_`.
+DERIVED: dict[str, Callable[[str], Op]] = {}
 # Bytes of constants that an entry may hold.
 CONSTANTS = 1 << 16
 _CLASSES = (Kernel, Operand, Result, Step, FoldStep, Literal, Buffer, RoutineArray)
@@ -65,6 +67,17 @@ def _load_types(packages: frozenset[str]) -> dict[str, type]:
             own = [k for k in vars(module).values() if isinstance(k, type) and is_dataclass(k)]
             found |= {k.__name__: k for k in own if k.__module__ == name}
     return found | {k.__name__: k for k in (*_CLASSES, *_SCALARS, *_STEPS)}
+
+
+def _row_of(name: str) -> Op | None:
+    """The row of a name, of the table or derived from one."""
+    if name in TABLE:
+        return TABLE[name]
+    for kind, derive in DERIVED.items():
+        source = name.removesuffix(f"_{kind}")
+        if source != name and source in TABLE:
+            return derive(source)
+    return None
 
 
 class Unwritable(TypeError):
@@ -201,7 +214,7 @@ class _EntryWriter:
         if isinstance(x, np.dtype) and x in dtypes.KIND:
             return {"dtype": x.name}
         name = x.name if kind is Op else getattr(x, "__name__", "")
-        if kind is Op and operator.is_(TABLE.get(name), x):
+        if kind is Op and operator.is_(_row_of(name), x):
             return {"row": name}
         if isinstance(x, type) and operator.is_(getattr(errors, name, None), x):
             return {"error": name}
@@ -251,7 +264,7 @@ class _Reader:
             "float": float.fromhex,
             "kernel": lambda n: self._kernels[n],
             "dtype": lru_cache(dtypes.canonical),  # NumPy takes a while to look up a dtype's name
-            "row": lambda name: TABLE[name],
+            "row": _row_of,
             "error": lambda name: getattr(errors, name),
             **{name: self._maker(kind) for name, kind in known_types().items()},
         }

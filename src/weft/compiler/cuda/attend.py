@@ -7,6 +7,7 @@ projection as a rule. What they do not take (masks, dropout) stays the row that 
 from typing import Any
 
 from ...core import dtypes
+from ...core.op import Op
 from ...graph.graph import Literal
 from ..passes.expand import Expansion
 from ..passes.heads import ATTENTION, GRADIENT, by_heads
@@ -40,3 +41,8 @@ EXPANSIONS: dict[str, Expansion] = {
     "attention": _attention,
     "attention_gradient": _attention_gradient,
 }
+
+
+def derived(row: str) -> Op:
+    """The row that one of the table's becomes here."""
+    return {"attention": ATTENTION, "attention_gradient": GRADIENT}[row]

@@ -27,8 +27,9 @@ GPU_LIMITS = Limits(
     most_pieces=2 * PIECES,
     long_columns=128,
     # A block has a piece, and partial sums are at most an eighth of what is summed. All blocks that
-    # fit run to their end together: two of a multiprocessor, or four where rows are short.
-    piece_rows=((1 << 12, 64), (0, 8)),
+    # fit run to their end together: two of a multiprocessor, or four where rows are short. Of many
+    # rows (images and sizes) each has one long piece: the second stage reads columns of pieces.
+    piece_rows=((1 << 14, 1 << 11), (1 << 12, 64), (0, 8)),
     pieces_together=((1 << 11, 2 * PROCESSORS), (0, 4 * PROCESSORS)),
     joins_forward=True,
     joins_beside=True,

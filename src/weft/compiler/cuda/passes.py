@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from ..cache import schedules
 from ..passes.algebra import algebra
 from ..passes.bodies import bodies
 from ..passes.common import common
@@ -18,11 +19,14 @@ from ..passes.products import products
 from ..passes.sink import sink
 from ..target import Passes, optimise
 from . import attend
+from .channels_last import channels_last, last_row
 from .computes import PRODUCT_DTYPES
 from .padding import pad_products
+from .repeat import repeat
 from .routines.table import ROWS, readable
 from .sums import sums
 
+schedules.DERIVED |= {"last": last_row, "by_positions": attend.derived}
 PASSES: Passes = (
     ("dead", dead),
     ("loops", loops),
@@ -37,11 +41,13 @@ PASSES: Passes = (
     ("narrow", narrow),
     ("common", common),
     ("dead again", dead),
+    ("channels last", channels_last),
     ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, BODY_PASSES))),
     ("sink", sink),
     ("padding", pad_products),
     ("copies", lambda graph: copies(graph, ROWS, readable, PRODUCT_DTYPES)),
     ("common again", common),
+    ("repeat", repeat),
     ("products", partial(products, dtypes=PRODUCT_DTYPES)),
     ("sums", sums),
     ("dead at last", dead),

@@ -7,6 +7,7 @@ from . import (
     draws,  # noqa: F401
     gather,  # noqa: F401
     many,  # noqa: F401
+    pools,  # noqa: F401
     running,  # noqa: F401
     scatter,  # noqa: F401
     writes,  # noqa: F401
