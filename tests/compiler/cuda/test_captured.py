@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import weft as wf
+from weft.compiler.cuda.device import gpu_of
 from weft.compiler.cuda.runtime import executable
 from weft.compiler.cuda.runtime.cells import Cells
 from weft.compiler.ir.kernel import Kernel
@@ -113,6 +114,15 @@ def test_captured_programs_have_the_bits_of_uncaptured_ones(device, batch, monke
         captured, plain = found
         assert type(captured.error) is type(plain.error), seed
         assert bits(captured) == bits(plain), seed
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_steps_that_write_inputs_run_on_the_stream_of_the_call():
+    """On one that does not wait for it, they would read cells before these are written."""
+    gpu = gpu_of("cuda:0")
+    for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+        with torch.cuda.stream(stream), gpu.within(gpu.stream()):
+            assert gpu.stream() == stream.cuda_stream
 
 
 # -- planted mistakes ------------------------------------------------------------------------

@@ -53,9 +53,7 @@ def bound_on(name: str, case: Case) -> float:
     return max([20 * float(finfo(d).eps) for d in half] if name == "cuda" else [], default=0.0)
 
 
-@pytest.mark.parametrize(("name", "seed"), cases(**COUNT))
-def test_random_kernels_write_their_results_only(name, seed):
-    case = random_case(seed)
+def launch_between_guards(name: str, case: Case) -> None:
     unit = max(case.bound, bound_on(name, case))
     try:
         test_random_grids.check(case, partial(Launched, gpu_named(name)), unit)
@@ -64,10 +62,13 @@ def test_random_kernels_write_their_results_only(name, seed):
 
 
 @pytest.mark.parametrize(("name", "seed"), cases(**COUNT))
+def test_random_kernels_write_their_results_only(name, seed):
+    launch_between_guards(name, random_case(seed))
+
+
+@pytest.mark.parametrize(("name", "seed"), cases(**COUNT))
 def test_random_rows_write_their_results_only(name, seed, monkeypatch):
-    case = random_rows(seed, monkeypatch)
-    unit = max(case.bound, bound_on(name, case))
-    test_random_grids.check(case, partial(Launched, gpu_named(name)), unit)
+    launch_between_guards(name, random_rows(seed, monkeypatch))
 
 
 @pytest.fixture

@@ -236,3 +236,23 @@ def test_which_lines_are_held_and_how_they_are_read(length, apart):
     assert plan.lanes == {50257: 1, 50260: 4}.get(apart, 8)
     assert plan.held == (length == 50257)
     assert bool(build_kernel(kernel).shared) == plan.held
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_negations_that_the_assembler_would_lose(kind):
+    """The larger of three negated integers is one instruction, in which one was not negated."""
+    whole = Operand(np.dtype(np.int32), (100, 1))
+    negative = Step("negative", (0,), np.dtype(np.int32), ())
+    kernel = Kernel((129, 100), (whole,), (negative,), (Result(1, (100, 1), kind),), (), 3)
+    text = build_kernel(kernel).ptx
+    assert f"{kind}.s32" in text and "neg.s32" not in text and "not.b32" in text
+    alone = Kernel((129, 100), (whole,), (negative,), (Result(1, (100, 1)),))
+    assert "not.b32" not in build_kernel(alone).ptx
+
+
+def test_negations_as_sums():
+    made = ptx._NEGATED.sub(ptx._as_sum, "neg.s32 \t%r2, %r1;\n\tsub.s16 \t%rs2, 0, %rs1;")
+    assert made.split() == (
+        "not.b32 %r2, %r1; add.s32 %r2, %r2, 1; not.b16 %rs2, %rs1; add.s16 %rs2, %rs2, 1;".split()
+    )
+    assert not ptx._NEGATED.search("sub.s32 \t%r2, %r1, %r0;")

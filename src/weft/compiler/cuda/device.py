@@ -128,7 +128,7 @@ class NvidiaGpu:
     @contextmanager
     def within(self, stream: int) -> Iterator[None]:
         driver.enter(self._context)
-        with torch.cuda.stream(torch.cuda.ExternalStream(stream, self.where)):
+        with torch.cuda.stream(self._named(stream)):
             yield
 
     def wait(self) -> None:
@@ -141,9 +141,15 @@ class NvidiaGpu:
         return raw_stream(self.index)
 
     def follow(self, before: int) -> None:
-        torch.cuda.current_stream(self.where).wait_stream(
-            torch.cuda.ExternalStream(before, self.where)
-        )
+        torch.cuda.current_stream(self.where).wait_stream(self._named(before))
+
+    def _named(self, stream: int) -> torch.cuda.Stream:
+        """PyTorch's object for the address of a stream."""
+        if (
+            not stream
+        ):  # `ExternalStream(0)` is a new one, which the default stream does not wait for
+            return torch.cuda.default_stream(self.where)
+        return torch.cuda.ExternalStream(stream, self.where)
 
     def measure(
         self,

@@ -16,6 +16,11 @@ _STORE = re.compile(
     r"^(?P<before>\s*(?:@\S+\s+)?st\S*\.b(?P<bits>8|16|32)\s+\[[^]]+\],\s*)(?P<from>[^;]+);",
     re.MULTILINE,
 )
+_EXTREME = re.compile(r"\b(?:min|max)\.s(?:16|32)\b")
+_NEGATED = re.compile(
+    r"(?:neg\.s(?P<bits>16|32)\s+|sub\.s(?P<of>16|32)\s+(?=%\w+, 0,))"
+    r"(?P<made>%\w+), (?:0, )?(?P<x>%\w+);"
+)
 _REGISTER = re.compile(r"%rd?(?=\d)")
 # What is external, shared memory aside; and the names of functions.
 _EXTERN = re.compile(r"\.extern\s+(?!\s|\.shared\b)")
@@ -48,7 +53,19 @@ def ptx_of(module: LLModule, sm: int) -> str:
     if _EXTERN.search(text):
         names = ", ".join(sorted(set(_FUNCTIONS.findall(text)))) or "something external"
         raise NoPtx(f"kernel for sm_{sm}: a GPU has no {names}")
+    if _EXTREME.search(text):
+        text = _NEGATED.sub(_as_sum, text)
     return _STORE.sub(_with_low_bits, text)
+
+
+def _as_sum(negated: re.Match[str]) -> str:
+    """−x as ~x + 1.
+
+    NVIDIA's assembler (13.0, for compute capability 9 and later) loses negations where it makes one
+    instruction of two that give the larger or the smaller of signed integers.
+    """
+    bits, made, x = negated["bits"] or negated["of"], negated["made"], negated["x"]
+    return f"not.b{bits} \t{made}, {x};\n\tadd.s{bits} \t{made}, {made}, 1;"
 
 
 def _with_low_bits(store: re.Match[str]) -> str:
