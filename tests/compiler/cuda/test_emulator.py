@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weft.compiler.cuda import flat, folds
+from weft.compiler.cuda import flat, folds, held
 from weft.compiler.emit.code import lanes_of
 from weft.compiler.ir.kernel import FoldStep, Kernel, Operand, Result, Step
 from weft.core import dtypes
@@ -100,6 +100,7 @@ def test_a_group_too_many_or_too_few_shows(monkeypatch):
 
 def test_a_line_that_is_read_again_after_it_was_written_shows(monkeypatch):
     """x·max x in the place of x, and then x²: right only where x stays in registers."""
+    monkeypatch.setattr(held, "HELD", 0)
     columns = 4096
     steps = (
         *(Step("negative", (0,), F), FoldStep("max", 0, F)),

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 def small(monkeypatch):
     """All products are long enough, on an emulated GPU."""
     monkeypatch.setattr(padding, "FLOPS", 0)
+    monkeypatch.setenv("WEFT_CACHE_DIR", "")  # schedules there are made with other limits
     monkeypatch.setattr(padding, "LENGTH", 3)
     monkeypatch.setattr(arrays_on("torch"), "host_runtime", False)
     with pipeline.using(emulated_target()):
