@@ -100,11 +100,20 @@ def _offsets(size: Sizes, kernel: Sizes, dilation: Sizes, device: torch.device) 
 
 
 def _to_taps(
-    places: Array, size: Sizes, kernel: Sizes, stride: Sizes, dilation: Sizes, before: Sizes
+    places: Array,
+    lowest: Array,
+    size: Sizes,
+    kernel: Sizes,
+    stride: Sizes,
+    dilation: Sizes,
+    before: Sizes,
 ) -> Array:
-    """Flat positions in arrays of a size, of which each axis holds a window, as taps."""
+    """Flat positions in arrays of a size, of which each axis holds a window, as taps.
+
+    lowest  which windows hold −∞ alone: their first tap is meant, wherever ATen says they have it
+    """
     counts = places.shape[places.ndim - len(size) :]
-    away = places.sub_(_starts(counts, size, stride, before, places))
+    away = places.sub_(_starts(counts, size, stride, before, places)).masked_fill_(lowest, 0)
     offsets = _offsets(size, kernel, dilation, places.device)
     last = 0
     for n, k, d in zip(size, kernel, dilation, strict=True):
@@ -151,9 +160,7 @@ def max_pool(
     y, places = _MAX[max(axes, 2)](images, *how)
     if axes == 1:
         y, places = y.squeeze(2), places.squeeze(2)
-    taps = _to_taps(places, size, kernel, stride, dilation, sides)
-    if any(sides):  # a window of −∞ alone begins in the padding
-        taps = taps.masked_fill_(y == -torch.inf, 0)
+    taps = _to_taps(places, y == -torch.inf, size, kernel, stride, dilation, sides)
     return y.reshape(*lead, *counts), taps.reshape(*lead, *counts)
 
 
