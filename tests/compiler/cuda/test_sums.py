@@ -172,7 +172,7 @@ def test_random_sums(seed, monkeypatch):
 
 def test_random_sums_have_all_kinds_of_steps():
     found = set()
-    for seed in range(40):
+    for seed in range(80):
         f, arrays, _ = random_sum(seed)
         compiled = wf.compile(f)
         compiled(*arrays)
@@ -307,7 +307,7 @@ def test_a_bias_that_is_part_of_an_array_computed(axis):
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (1, 2, 0), (2, 0, 1)])
 @pytest.mark.parametrize("right", [False, True])
 def test_an_adapter_is_added_to_the_layer(order, right):
-    """In whatever order: first the large product with its bias, then the thin one, scaled."""
+    """In whatever order: first the thin product, scaled, with the bias, then the large one."""
     rng = np.random.default_rng(0)
     x, w, b = (array(rng, *s, dtype="bfloat16") for s in ((2, 8, 16), (24, 16), (24,)))
     a, c = array(rng, 3, 16), array(rng, 24, 3)
@@ -322,13 +322,13 @@ def test_an_adapter_is_added_to_the_layer(order, right):
     steps = products(compiled)
     assert {(s.n, s.k, s.beta, s.alpha, s.bias is not None) for s in steps} == {
         (3, 16, 0.0, 1.0, False),
-        (24, 16, 0.0, 1.0, True),
-        (24, 3, 1.0, 0.25, False),
+        (24, 3, 0.0, 0.25, True),
+        (24, 16, 1.0, 1.0, False),
     }
     assert steps[-1].beta == 1.0 and added(compiled) == 0
 
 
-def test_the_largest_of_many_products_comes_first():
+def test_the_smallest_of_many_products_comes_first():
     rng = np.random.default_rng(0)
     ranks = (2, 5, 3, 16, 4)
     arrays = [array(rng, *s) for r in ranks for s in ((6, r), (r, 8))]
@@ -338,7 +338,7 @@ def test_the_largest_of_many_products_comes_first():
         return (wf.tanh(sum([x @ y for x, y in pairs][1:], start=arrays[0] @ arrays[1])),)
 
     compiled = compare(f, arrays, "float32", 32.0)
-    assert products(compiled)[0].k == 16
+    assert products(compiled)[0].k == 2
     assert [s.beta for s in products(compiled)] == [0.0, 1.0, 1.0, 1.0, 1.0]
 
 
@@ -375,11 +375,11 @@ def test_a_step_of_flux_adds_adapters_to_layers(monkeypatch):
     layers = [s for s in steps if s.bias is not None]
     assert len(layers) == 10
     for s in layers:  # the adapter is of rank 2
-        (thin,) = [t for t in steps if t.beta and t.c == s.c and t.n == s.n]
-        assert thin.k == 2 and thin.alpha == 1.0
+        (large,) = [t for t in steps if t.beta and t.c == s.c and t.n == s.n]
+        assert s.k == 2 < large.k and large.alpha == 1.0
     kernels = [s for s in schedule_of(made[0]).steps if isinstance(s, KernelStep)]
     assert not [s for s in kernels if s.rows == ("add", "add")]
-    assert all(s.k > 2 for s in steps if not s.beta and s.n > 2 and s.m > 2 and s.transpose_b)
+    assert all(s.k > 2 for s in steps if s.beta)
 
 
 # -- gradients, memory, loops --------------------------------------------------------------------

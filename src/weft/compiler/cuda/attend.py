@@ -1,7 +1,8 @@
 """Attention for a GPU: results with all heads of a position side by side.
 
-PyTorch's kernels give results in the order of the queries' memory, and queries are parts of one
-projection as a rule. What they do not take (masks, dropout) stays the row that it is.
+PyTorch's kernels give results in the order of the queries' memory. So this is for queries that are
+parts of one projection, with their axes swapped. What these kernels do not take (masks, dropout)
+stays the row that it is.
 """
 
 from typing import Any
@@ -16,11 +17,16 @@ from ..passes.rewriting import Builder
 _DTYPES = (*dtypes.HALF, dtypes.float32)
 
 
-def _is_plain(b: Builder, *arrays: Any, mask: Any, p: float) -> bool:
-    """Whether there are kernels for a call, as far as that is known here."""
+def _is_plain(b: Builder, q: Any, *others: Any, mask: Any, p: float) -> bool:
+    """Whether there are kernels for a call, as far as that is known here, on such queries."""
+    arrays = (q, *others)
     if p or not isinstance(mask, Literal) or any([isinstance(x, Literal) for x in arrays]):
         return False
-    return {b.dtype(x) for x in arrays} <= set(_DTYPES)
+    turned = b.made_by(q, "permute")
+    if turned is None:
+        return False
+    *_, heads, length, _width = turned.static[0]
+    return length < heads and {b.dtype(x) for x in arrays} <= set(_DTYPES)
 
 
 def _attention(b: Builder, q, k, v, mask, seeds, *static):
@@ -31,7 +37,7 @@ def _attention(b: Builder, q, k, v, mask, seeds, *static):
 
 
 def _attention_gradient(b: Builder, g, h, out, lse, q, k, v, mask, seeds, *static):
-    if not _is_plain(b, g, out, lse, q, k, v, mask=mask, p=static[2]):
+    if not _is_plain(b, q, k, v, g, out, lse, mask=mask, p=static[2]):
         return None
     made = b.emit(GRADIENT, g, h, out, lse, q, k, v, mask, seeds, *static)
     return tuple(by_heads(b, d) for d in made)

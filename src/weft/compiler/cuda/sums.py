@@ -1,7 +1,8 @@
-"""Sums of matrix products and a bias: all in one array, which the largest product writes first.
+"""Sums of matrix products and a bias: all in one array, which the smallest product writes first.
 
 PyTorch adds a bias in the kernel of the product, and rounds once; see `isInputCompliesAddmmCudaLt`
-in ATen's Blas.cpp for when. The other products are accumulated, so that nothing reads them again.
+in ATen's Blas.cpp for when. The other products are accumulated, so that nothing reads them again: a
+large one has time to read the array while it multiplies, and rounds the sum once.
 """
 
 from collections.abc import Callable
@@ -59,11 +60,11 @@ class _Rule:
         return self._add_bias(b, e) or self._add_sums(b, e)
 
     def _accumulate(self, b: Builder, e: Equation) -> Replacement:
-        """x + α·a·b; the products of x come later if they are smaller."""
+        """x + α·a·b; the products of x come later if they are larger."""
         x, a, _ = e.inputs
         if x not in self._terms:
             self._terms[x] = _terms(b, b.definitions[x])
-        if b.shape(a)[-1] <= self._terms[x]:
+        if b.shape(a)[-1] >= self._terms[x]:
             self._terms[e.outputs[0]] = self._terms[x]
             return None
         before = _sum_of(b, x)
@@ -117,11 +118,11 @@ class _Rule:
         return y if len(view.shape) == 1 else b.emit("reshape", y, (n,))
 
     def _emit(self, b: Builder, found: _Sum) -> tuple[int] | None:
-        """The sum, its largest product first; None if no product can take the bias."""
+        """The sum, its smallest product first; None if no product can take the bias."""
         able = [e for e in found.products if found.bias is None or self._takes_bias(b, e)]
         if not able:
             return None
-        first = max(able, key=lambda e: _terms(b, e))
+        first = min(able, key=lambda e: _terms(b, e))
         factors, alpha = first.inputs[-2:], _alpha(first)
         if found.bias is not None:
             made = b.emit(BIASED_PRODUCT, found.bias, *factors, alpha)
