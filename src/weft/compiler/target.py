@@ -133,6 +133,10 @@ class Lowering(Computing, Protocol):
     @property
     def passes(self) -> Passes: ...
 
+    def cost(self, schedule: Schedule, step: ScheduleStep) -> float:
+        """The approximate nanoseconds of a step."""
+        ...
+
     def takes_long(self, work: Kernel | Routine | GemmStep, dtype: np.dtype | None = None) -> bool:
         """Whether a signal may end a call during this work: nothing is written in place before it.
 
@@ -164,10 +168,6 @@ class Target(Lowering, Protocol):
 
     @property
     def key(self) -> tuple[Any, ...]: ...
-
-    def cost(self, schedule: Schedule, step: ScheduleStep) -> float:
-        """The approximate nanoseconds of a step."""
-        ...
 
     def build(self, schedule: Schedule, plan: MemoryPlan, capture: bool = True) -> Executable:
         """The executable of a schedule.

@@ -106,13 +106,14 @@ class _Rematerialiser:
             return None
         operands = {self.views[x].root for k in chain for x in _arrays(self.graph.equations[k])}
         own = {self.graph.equations[k].outputs[0] for k in chain}
-        if self.limits.remat_time < inf and not self._is_free(v, operands - own):
+        if self.limits.remat_time < inf and not self._is_free(v, chain, own):
             return None
         return frozenset(x for x in operands - own if not self._is_there(x))
 
-    def _is_free(self, v: int, operands: set[int]) -> bool:
+    def _is_free(self, v: int, chain: list[int], own: set[int]) -> bool:
         """Whether a value is computed from no more bytes than it has."""
-        return sum(map(self.size, operands)) <= self.size(v)
+        read = {x for k in chain for x in _arrays(self.graph.equations[k])}
+        return sum([self.size(x) for x in read if self.views[x].root not in own]) <= self.size(v)
 
     def redo(self, v: int) -> None:
         """Recompute a value for its late readers."""

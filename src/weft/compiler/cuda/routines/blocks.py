@@ -27,6 +27,7 @@ from ...ir.schedule import (
     LibraryStep,
     NativeStep,
     Schedule,
+    ScheduleStep,
     TiledStep,
 )
 from ...ir.views import View
@@ -34,6 +35,7 @@ from ...limits import Limits
 from ...memory import plan, round_up
 from ...target import Passes
 from ..computes import PRODUCT_DTYPES, library_fails, supports
+from ..costs import step_cost
 from ..limits import GPU_LIMITS
 from .inline import BlockArray, InlineKernel, InlineStages, Threads, inline_stages
 from .products import GridProduct, Held, ProductEmitter, plan_product
@@ -152,6 +154,9 @@ class _Bodies:
 
     def library_fails(self, op: Op) -> bool:
         return library_fails(op)
+
+    def cost(self, schedule: Schedule, step: ScheduleStep) -> float:
+        return step_cost(schedule, step)
 
     def tune(self, schedule: Schedule, tight: bool) -> Schedule:
         return schedule
