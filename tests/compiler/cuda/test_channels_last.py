@@ -1,6 +1,7 @@
 """Convolutions on arrays that lie channels-last: the same values, and no transposing copies."""
 
 import json
+import os
 from collections import Counter
 
 import numpy as np
@@ -15,6 +16,9 @@ from weft.core import dtypes
 
 torch = pytest.importorskip("torch")
 F = wf.nn.functional
+
+
+SOAK = os.environ.get("WEFT_SOAK") == "1"
 
 
 @pytest.fixture
@@ -197,7 +201,7 @@ def gradients(parts, numbers, count, square):
     return lambda *given: wf.value_and_grad(function, tuple(range(count)))(*given)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(200 if SOAK else 30))
 def test_random_programs(gpu, exact, monkeypatch, seed):
     """Compiled, with gradients and some of second order, as NumPy computes it in eager mode."""
     if seed % 3:

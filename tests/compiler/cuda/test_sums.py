@@ -1,5 +1,6 @@
 """Sums of products and a bias on an emulated GPU: values as in eager mode, in one array."""
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,9 @@ torch = pytest.importorskip("torch")
 F = wf.nn.functional
 EPS = {"float64": 2**-52, "float32": 2**-23, "bfloat16": 2**-8, "float16": 2**-11}
 FLOPS = sums.FLOPS
+
+
+SOAK = os.environ.get("WEFT_SOAK") == "1"
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +165,7 @@ def random_sum(seed: int):
     return f, arrays, dtype
 
 
-@pytest.mark.parametrize("seed", range(160))
+@pytest.mark.parametrize("seed", range(1000 if SOAK else 80))
 def test_random_sums(seed, monkeypatch):
     monkeypatch.setattr(executable, "_FEW", 0)
     f, arrays, dtype = random_sum(seed)
