@@ -55,7 +55,7 @@ class EMA:
 
     def __init__(self, params: Params = (), decay: float = 0.999):
         self.decay: float = _check_decay("EMA", decay)
-        self._updates: Any = 0  # a number, or a cell of a device (`late.py`)
+        self.count: Any = 0  # of updates: a number, or a cell of a device (`late.py`)
         self._entries: dict[Any, ParameterEntry] = {}
         self._averages: dict[str, Any] = {}
         AVERAGES.add(self)
@@ -131,18 +131,18 @@ class EMA:
     @property
     def updates(self) -> int:
         """How many updates there were."""
-        return int(self._updates)
+        return int(self.count)
 
     @updates.setter
     def updates(self, updates: int) -> None:
-        self._updates = updates
+        self.count = updates
 
     def count_on(self, device: str) -> Any:
         """The memory of the count, from now on a device's."""
-        count = self._updates
+        count = self.count
         if not is_late(count) or BACKENDS[type(count)].device_of(count) != device:
-            self._updates = make_cell(self.updates, device)
-        return self._updates
+            self.count = make_cell(self.updates, device)
+        return self.count
 
     def raw(self, key: str) -> Any:
         """The memory of an average."""

@@ -361,11 +361,11 @@ class _UpdateCount:
         self.ema, self.due = ema, True
 
     def begin(self) -> None:
-        self.due = True
+        self.ema.count, self.due = self.ema.updates, True  # which a device may have
 
     def commit(self) -> None:
         if self.due:  # nothing is called in the next line, so no signal comes in between
-            self.due, self.ema.updates = False, self.ema.updates + 1
+            self.due, self.ema.count = False, self.ema.count + 1
 
 
 def follow(ema: Any, entries: list[ParameterEntry], staging: Any) -> None:
