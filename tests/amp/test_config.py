@@ -153,7 +153,6 @@ class TestNames:
             "layer_norm": (F.layer_norm, x, (4,), b, b),
             "group_norm": (F.group_norm, x, 2, b, b),
             "instance_norm": (F.instance_norm, x3[1]),
-            "batch_norm": (F.batch_norm, x, None, None, b, b, True),
             "rms_norm": (F.rms_norm, x, (4,)),
             "scaled_dot_product_attention": (F.scaled_dot_product_attention, *(x3[2],) * 3),
             "lstm": (F.lstm, x3[1][..., :1], (h, h), [wf.ones((4, 1))] * 2, False),

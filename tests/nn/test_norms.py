@@ -257,3 +257,105 @@ def test_half_statistics_of_large_values():
     F.batch_norm(x, wf.zeros(2), variance, training=True, momentum=1.0)
     expected = x.numpy().astype(np.float64).var(0, ddof=1)
     np.testing.assert_allclose(variance.numpy(), expected, rtol=1e-5)
+
+
+# -- half types beside wider weights -------------------------------------------------------------
+
+HALVES = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+
+
+def _batch_norm_of(x, w, b, mean, variance, lib, **options):
+    return lib.batch_norm(x, mean, variance, w, b, training=True, momentum=0.3, **options)
+
+
+@pytest.mark.parametrize("way", ["cpu", "torch", "compiled"])
+@pytest.mark.parametrize("cast", [True, False], ids=["autocast", "plain"])
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("shape", [(8, 3), (4, 3, 5), (2, 3, 4, 4)])
+def test_batch_norm_keeps_the_dtype_of_half_types_beside_wide_weights(shape, dtype, cast, way):
+    """As PyTorch does: float32 statistics and weights, one rounding at the end."""
+    device, unit = "torch" if way == "torch" else "cpu", HALVES[dtype]
+    values = [normal(*shape) * 3 + 5, normal(3), normal(3), normal(*shape)]
+    x, w, b, g = (wf.tensor(v, dtype="float32", device=device) for v in values)
+    x, g = x.to(dtype), g.to(dtype)
+    running = [wf.tensor(np.full(3, v), dtype="float32", device=device) for v in (0.5, 2.0)]
+
+    def run(x, w, b):
+        with wf.amp.autocast(dtype, enabled=cast):
+            y = _batch_norm_of(x, w, b, *running, F)
+        return y, (y * g).to("float32").sum()
+
+    def both(x, w, b):
+        (_, y), grads = wf.value_and_grad(
+            lambda x, w, b: run(x, w, b)[::-1], argnums=(0, 1, 2), has_aux=True
+        )(x, w, b)
+        return y, *grads
+
+    got = (wf.compile(both) if way == "compiled" else both)(x, w, b)
+    exact = [torch.tensor(np.asarray(v.to("float64").numpy())) for v in (x, w, b, g)]
+    for v in exact[:3]:
+        v.requires_grad_()
+    theirs = [torch.full((3,), v, dtype=torch.float64) for v in (0.5, 2.0)]
+    y = _batch_norm_of(*exact[:3], *theirs, T)
+    (y * exact[3]).sum().backward()
+    assert [v.dtype.name for v in got] == [dtype, dtype, "float32", "float32"]
+    for ours, right in zip(got, (y, *[v.grad for v in exact[:3]]), strict=True):
+        right = right.detach().numpy()
+        # Gradients are of the rounded result's cotangents, which are exact here.
+        apart = np.abs(ours.to("float64").numpy() - right).max()
+        narrow = ours.dtype.name != "float32"
+        assert apart <= (unit if narrow else 2e-5) * np.abs(right).max(), (apart, ours.dtype)
+    for ours, right in zip(running, theirs, strict=True):
+        assert ours.dtype.name == "float32"
+        np.testing.assert_allclose(ours.numpy(), right.numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("keep", ["keep_fp32_ops", "autocast_ops"])
+def test_a_config_says_what_batch_norm_is_computed_in(keep):
+    x, w, running = wf.tensor(normal(4, 3), dtype="bfloat16"), wf.ones(3), wf.zeros(3)
+    config = wf.AmpConfig(precision_mode="float16", **{keep: ["batch_norm"]})
+    with wf.amp.autocast(config):
+        y = _batch_norm_of(x, w, w, running, wf.ones(3), F)
+    assert y.dtype.name == ("float32" if keep == "keep_fp32_ops" else "float16")
+    assert running.numpy().any()  # the user's tensor follows, not a cast of it
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_of_norms_take_weights_of_other_dtypes(seed):
+    """Kinds of norms × dtypes of x and of the weights, on both backends, beside float64."""
+    from weft.ops.native_norm import native_norm, native_rms_norm
+
+    rng = np.random.default_rng(seed)
+    n, c, s = (int(k) for k in rng.integers(2, 6, 3))
+    shape, axes, weights = [
+        ((n, c), (1,), (c,)),
+        ((n, c, s), (0, 2), (c, 1)),
+        ((n, c, s, 2), (0, 2, 3), (c, 1, 1)),
+        ((n, c, 2, s), (2, 3), (c, 2, 1)),
+        ((n, c, s), (1,), (c, 1)),
+    ][seed % 5]
+    for own in ("bfloat16", "float16", "float32", "float64"):
+        for other in {own, "float32", "float64"}:
+            for device in DEVICES:
+                values = [rng.normal(size=k) for k in (shape, weights, weights, shape)]
+                x, w, b, g = (wf.tensor(v, device=device) for v in values)
+                x, w, b, g = x.to(own), w.to(other), b.to(other), g.to(own)
+                for row, given in ((native_norm, (x, w, b)), (native_rms_norm, (x, w))):
+                    static = (axes, 1e-3, wf.float32 if own != "float64" else wf.float64)
+
+                    def f(*a, row=row, static=static, g=g):
+                        return (row(*a, *static)[0].to("float64") * g.to(a[0].dtype)).sum()
+
+                    argnums = tuple(range(len(given)))
+                    grads = wf.grad(f, argnums=argnums)(*given)
+                    exact = wf.grad(f, argnums=argnums)(*[v.to("float64") for v in given])
+                    assert row(*given, *static)[0].dtype.name == own
+                    for a, v, e in zip(grads, given, exact, strict=True):
+                        assert a.dtype == v.dtype
+                        e = e.numpy()
+                        coarse = min(
+                            own, other, key=["bfloat16", "float16", "float32", "float64"].index
+                        )
+                        unit = HALVES.get(coarse, 1e-6)
+                        near = 3 * unit * (np.abs(e).max() + 1)
+                        assert np.abs(a.to("float64").numpy() - e).max() <= near, (own, other, row)

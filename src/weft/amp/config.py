@@ -63,7 +63,7 @@ MADE_OF: dict[str, tuple[str, ...]] = {
     ),
     "linear": ("linear", "matmul"),
     "layer_norm": ("layer_norm", *_NORM),
-    **dict.fromkeys(("group_norm", "instance_norm", "batch_norm"), _NORM),
+    **dict.fromkeys(("group_norm", "instance_norm"), _NORM),
     "rms_norm": ("root_mean_square", "native_rms_norm"),
     "scaled_dot_product_attention": ("attention",),
     "lstm": ("lstm_cell",),

@@ -2,8 +2,9 @@
 
 Layer, group, instance and batch norm are `native_norm` over axes of their own, with a weight and a
 bias that broadcast to x. Saved for the backward pass are x, and of each set that is normalised the
-mean and the reciprocal deviation, which have a dtype of their own. `native_rms_norm` is the same
-without the mean and the bias.
+mean and the reciprocal deviation, which have a dtype of their own. The result has x's dtype; the
+weight and the bias may have a wider one. `native_rms_norm` is the same without the mean and the
+bias.
 """
 
 from ..core import dtypes
@@ -39,7 +40,7 @@ def _shape(x: Aval, w: Aval, *rest):
     _check("native_norm", x, w, axes)
     if any([b.shape != w.shape for b in bias]):
         raise ShapeError(f"native_norm: weight {w.shape} and bias {bias[0].shape}, not one shape")
-    out = x.like(dtype=floating(dtypes.promote_all([v.dtype for v in (x, w, *bias)])))
+    out = x.like(dtype=floating(x.dtype))
     statistic = x.like(reduced_shape(x.shape, axes, True), dtypes.canonical(dtype))
     return out, *[statistic] * (1 + len(bias))
 
@@ -109,7 +110,7 @@ def _norm(name: str, weights: int) -> Caller:
         outputs=1 + weights,
         tracked=arguments,
         unread=(0,),
-        promote=arguments,
+        promote=(0,),
         floating=True,
         static=True,
         precision="single",
@@ -161,7 +162,7 @@ def _gradient(name: str, weights: int) -> Caller:
         arity=3 + weights,
         outputs=1 + weights,
         tracked=tuple(range(1 + weights)),
-        promote=(0, 1, 2 + weights),
+        promote=(0, 1),
         static=True,
         precision="single",
         batch=_gradient_batch,

@@ -303,13 +303,13 @@ def native_norm(
     return _in(x.dtype, y * _wide(w) + _wide(b)), _in(dtype, mean), _in(dtype, rate)
 
 
-@_in_single
 def native_norm_gradient(
     g: Array, x: Array, mean: Array, rate: Array, w: Array, axes: Axes
 ) -> tuple[Array, Array, Array]:
-    y = _in(x.dtype, (x - mean) * rate)
-    dx = projection(g * w, y, axes, True) * rate
-    return _in(x.dtype, dx), _fold(g * y, w), _fold(g, w)
+    own, g, wide = x.dtype, _wide(g), _wide(x)
+    y = _in(wide.dtype, (wide - mean) * rate)
+    dx = projection(_in(wide.dtype, g * w), y, axes, True) * rate
+    return _in(own, dx), _fold(g * y, w), _fold(g, w)
 
 
 def native_rms_norm(
@@ -321,20 +321,20 @@ def native_rms_norm(
     return _in(x.dtype, y * _wide(w)), _in(dtype, rate)
 
 
-@_in_single
 def native_rms_norm_gradient(
     g: Array, x: Array, rate: Array, w: Array, axes: Axes
 ) -> tuple[Array, Array]:
-    y = _in(x.dtype, x * rate)
-    dx = projection(g * w, y, axes, False) * rate
-    return _in(x.dtype, dx), _fold(g * y, w)
+    own, g, wide = x.dtype, _wide(g), _wide(x)
+    y = _in(wide.dtype, wide * rate)
+    dx = projection(_in(wide.dtype, g * w), y, axes, False) * rate
+    return _in(own, dx), _fold(g * y, w)
 
 
 def _fold(t: Array, w: Array) -> Array:
-    """t summed to the shape of the weight."""
+    """t summed to the shape and dtype of the weight."""
     lead = t.ndim - w.ndim
     axes = (*range(lead), *(lead + k for k, n in enumerate(w.shape) if n == 1))
-    return t.sum(axes).reshape(w.shape)
+    return _in(w.dtype, t.sum(axes).reshape(w.shape))
 
 
 @_in_single

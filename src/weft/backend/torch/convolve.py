@@ -87,6 +87,18 @@ def _split(x: Array, padding: Padding) -> tuple[Array, list[int]]:
     return pad(x, padding), [0] * len(padding)
 
 
+def _laid_out(*arrays: Array, groups: int) -> tuple[Array, ...]:
+    """Images and weights with the channels last in memory where a GPU's kernels want them so.
+
+    Tensor cores multiply rows of channels: of arrays that lie otherwise, the library transposes the
+    operands and the result of every convolution. What follows keeps the order of the result.
+    """
+    x = arrays[0]
+    if groups > 1 or not x.is_cuda or x.dtype not in _HALF or x.ndim != 4:
+        return arrays
+    return tuple([v.contiguous(memory_format=torch.channels_last) for v in arrays])
+
+
 def _check(x: Array, padding: Padding, groups: int) -> None:
     if x.ndim != len(padding) + 2 or groups < 1:
         raise ValueError("the number of axes does not fit")  # the row's shape rule says how
@@ -100,6 +112,7 @@ def convolution(
     if not x.numel() or not w.numel():
         counts = counts_of(x.shape[2:], w.shape[2:], stride, padding, dilation)
         return x.new_zeros((x.shape[0], w.shape[0], *counts))
+    x, w = _laid_out(x, w, groups=groups)
     x, sides = _split(x, padding)
     return _FORWARD[len(stride)](x, w, None, stride, sides, dilation, groups)
 
@@ -119,6 +132,7 @@ def convolution_transposed(
     if not y.numel() or not w.numel():
         size = size_of(y.shape[2:], w.shape[2:], stride, padding, dilation)
         return y.new_zeros((y.shape[0], w.shape[1] * groups, *size))
+    y, w = _laid_out(y, w, groups=groups)
     if all([a == b >= 0 for a, b in padding]):
         sides = [a for a, _ in padding]
         return _TRANSPOSED[len(stride)](y, w, None, stride, sides, 0, groups, dilation)
@@ -135,5 +149,6 @@ def convolution_weight(
     shape = (y.shape[1], x.shape[1] // groups, *kernel)
     if not x.numel() or not y.numel():
         return x.new_zeros(shape)
+    x, y = _laid_out(x, y, groups=groups)
     x, sides = _split(x, padding)
-    return _WEIGHT[len(stride)](x, shape, y, stride, sides, dilation, groups)
+    return _WEIGHT[len(stride)](x, shape, y, stride, sides, dilation, groups).contiguous()

@@ -28,7 +28,7 @@ def _kind(x: Array, w: Array, axes: Axes) -> str:
         return ""
     if ndim == 4 and axes == (2, 3) and weight == (*shape[1:3], 1):
         return "group"
-    if ndim == 3 and axes == (0, 2) and weight == (shape[1], 1):
+    if ndim > 2 and axes == (0, *range(2, ndim)) and weight == (shape[1], *(1,) * (ndim - 2)):
         return "batch"
     return ""
 
@@ -38,8 +38,8 @@ def native_norm(
 ) -> tuple[Array, Array, Array]:
     """(x − mean)/√(variance + eps)·w + b over axes, the mean, and 1/√(variance + eps)."""
     own, raw, kind = x.dtype, torch_.raw_dtype(dtype), _kind(x, w, axes)
-    if own in _HALF and not _takes_halves(kind, x):
-        x, w, b = x.float(), w.float(), b.float()
+    if own is not w.dtype or own in _HALF:
+        x, w, b = _as_taken(kind, w.dtype, x, w, b)
     out, mean, rate = _FORWARD[kind](x, w, b, axes, eps)
     if own is raw:
         return out, mean, rate
@@ -50,19 +50,25 @@ def native_norm_gradient(
     g: Array, x: Array, mean: Array, rate: Array, w: Array, axes: Axes
 ) -> tuple[Array, ...]:
     """The cotangents of x, the weight and the bias."""
-    own, kind = x.dtype, _kind(x, w, axes)
+    own, weights, kind = x.dtype, w.dtype, _kind(x, w, axes)
     wide = torch.float32 if own in _HALF else own
     if mean.dtype is not wide:
         mean, rate = mean.to(wide), rate.to(wide)
-    if own is not wide and not _takes_halves(kind, x):
-        g, x, w = g.float(), x.float(), w.float()
-    found = _BACKWARD[kind](g, x, mean.contiguous(), rate.contiguous(), w, axes)
-    return found if found[0].dtype is own else tuple([d.to(own) for d in found])
+    if own is not weights or own in _HALF:
+        x, g, w = _as_taken(kind, weights, x, g, w)
+    dx, dw, db = _BACKWARD[kind](g, x, mean.contiguous(), rate.contiguous(), w, axes)
+    return dx.to(own), dw.to(weights), db.to(weights)
 
 
-def _takes_halves(kind: str, x: Array) -> bool:
-    """Whether ATen's kernel keeps the statistics of half types in float32."""
-    return x.is_cuda and kind in ("layer", "batch")
+def _as_taken(kind: str, weights: torch.dtype, x: Array, *others: Array) -> tuple[Array, ...]:
+    """Arrays in dtypes that ATen's kernel takes, and of which it sums half types in float32."""
+    if x.is_cuda and x.dtype in _HALF:
+        if kind in ("layer", "batch") and weights is x.dtype:
+            return x, *others
+        if kind == "batch" and weights is torch.float32:
+            return x, *others
+    wide = torch.float32 if x.dtype in _HALF else x.dtype
+    return x.to(wide), *[v.to(wide) for v in others]
 
 
 def _by_layer(x: Array, w: Array, b: Array, axes: Axes, eps: float) -> tuple[Array, ...]:
@@ -97,7 +103,8 @@ def _by_group_back(g: Array, x: Array, mean: Array, rate: Array, w: Array, axes:
 
 def _by_batch(x: Array, w: Array, b: Array, axes: Axes, eps: float) -> tuple[Array, ...]:
     out, mean, rate = _batch_norm(x, _line(w), _line(b), None, None, True, 0.0, eps)
-    return out, mean.reshape(1, -1, 1), rate.reshape(1, -1, 1)
+    statistics = (1, -1, *(1,) * (x.ndim - 2))
+    return out, mean.reshape(statistics), rate.reshape(statistics)
 
 
 def _by_batch_back(g: Array, x: Array, mean: Array, rate: Array, w: Array, axes: Axes) -> Any:
@@ -142,11 +149,11 @@ def native_rms_norm(
 ) -> tuple[Array, Array]:
     """x/√(mean(x²) + eps)·w over axes, and 1/√(mean(x²) + eps)."""
     own, raw = x.dtype, torch_.raw_dtype(dtype)
-    if x.is_cuda and _kind(x, w, axes) == "layer":
+    if x.is_cuda and w.dtype is own and _kind(x, w, axes) == "layer":
         out, rate = _aten._fused_rms_norm.default(x, w.shape, w, eps)
         return out, rate.to(raw)
-    if own in _HALF:
-        x, w = x.float(), w.float()
+    wide = torch.float32 if own in _HALF else own
+    x, w = x.to(wide), w.to(wide)
     rate = torch.rsqrt(torch.mean(x * x, axes, keepdim=True) + eps)
     return (x * rate * w).to(own), rate.to(raw)
 
@@ -155,13 +162,13 @@ def native_rms_norm_gradient(
     g: Array, x: Array, rate: Array, w: Array, axes: Axes
 ) -> tuple[Array, Array]:
     """The cotangents of x and the weight."""
-    own = x.dtype
-    rate = rate.to(torch.float32 if own in _HALF else own)
-    if x.is_cuda and _kind(x, w, axes) == "layer":
+    own, weights = x.dtype, w.dtype
+    wide = torch.float32 if own in _HALF else own
+    rate = rate.to(wide)
+    if x.is_cuda and weights is own and _kind(x, w, axes) == "layer":
         given = (g.contiguous(), x, w.shape, rate.contiguous(), w)
         return _aten._fused_rms_norm_backward.default(*given, [True, True])
-    if own in _HALF:
-        g, x, w = g.float(), x.float(), w.float()
+    g, x, w = g.to(wide), x.to(wide), w.to(wide)
     y = x * rate
     dx = torch_.projection(g * w, y, axes, False) * rate
-    return dx.to(own), _fold(g * y, w).to(own)
+    return dx.to(own), _fold(g * y, w).to(weights)

@@ -45,12 +45,15 @@ class _Repeating:
         self._stored, self._depths = self._find_stored(), self._find_depths()
         late = {i for e in graph.equations for i in _arrays(e) if self._is_late(e, i)}
         self.chains: dict[int, _Chain] = {}
+        self._ways: dict[int, _Chain] = {}  # also of values that only chains are computed by
         for e in graph.equations:
-            x, chain = e.outputs[0], self._chain(e)
-            if chain is not None:
-                self.chains[x] = chain
+            x, way = e.outputs[0], self._way(e)
+            if way is not None and self._pays(x, way):
+                self.chains[x] = self._ways[x] = way
             elif x in late:
                 self._stored.add(x)
+            elif way is not None:
+                self._ways[x] = way
         self._again: dict[tuple[int, int], int] = {}  # by value and depth of its readers
 
     def rule(self, b: Builder, e: Equation) -> Replacement:
@@ -77,10 +80,10 @@ class _Repeating:
         A source that a kernel computes is there after the signal only: what is computed from it
         would be in that kernel.
         """
-        if x not in self.chains and (signal is None or x not in self._points):
+        if x not in self._ways and (signal is None or x not in self._points):
             return x
         if (x, depth) not in self._again:
-            if x in self.chains:
+            if x in self._ways:
                 e = self._made[x]
                 given = [
                     i if isinstance(i, Literal) else self._repeat(b, i, depth, signal)
@@ -113,28 +116,30 @@ class _Repeating:
         """Whether an equation cannot be in the kernel that computes its operand."""
         return self._depths[e.outputs[0]] > self._depths.get(i, 0)
 
-    def _chain(self, e: Equation) -> _Chain | None:
-        """How the result of an equation is computed again; None if it is better stored."""
+    def _way(self, e: Equation) -> _Chain | None:
+        """How the result of an equation could be computed again; None if it cannot."""
         x = e.outputs[0]
         if x in self._stored or x not in self._points or e.op.cost != "light":
-            return None
-        if self._size(x) < ELEMENTS:
             return None
         sources, rows = set(), 1
         for i in _arrays(e):
             if i in self._stored:
                 sources.add(i)
-            elif i in self.chains:
-                sources |= self.chains[i].sources
-                rows += self.chains[i].rows
+            elif i in self._ways:
+                sources |= self._ways[i].sources
+                rows += self._ways[i].rows
             else:
                 return None
-        large = [i for i in sources if self._size(i) == self._size(x)]
+        return _Chain(frozenset(sources), rows) if rows <= ROWS_AGAIN else None
+
+    def _pays(self, x: int, way: _Chain) -> bool:
+        """Whether a value is better computed again than stored."""
+        large = [i for i in way.sources if self._size(i) == self._size(x)]
         nbytes = sum([self._width(i) for i in large])
         # Stored, it is written, and read by all but one; so up to 4/3 of its bytes pay for four.
-        if rows > ROWS_AGAIN or not large or 3 * nbytes > 4 * max(self._width(x), 2):
-            return None
-        return _Chain(frozenset(sources), rows)
+        return (
+            bool(large) and self._size(x) >= ELEMENTS and 3 * nbytes <= 4 * max(self._width(x), 2)
+        )
 
     def _size(self, i: int) -> int:
         return prod(self._graph.avals[i].shape)

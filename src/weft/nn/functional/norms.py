@@ -9,6 +9,7 @@ from ... import errors
 from ...arrays.arguments import as_tensor
 from ...arrays.inplace import copy_
 from ...core import dtypes
+from ...core.autocast import ANY, computed_in
 from ...core.aval import integer_in
 from ...core.box import BOXES
 from ...core.settings import current
@@ -118,12 +119,13 @@ def _native_norm(x, shape, weight, bias, weights, axes, eps: float):
     if weight is None or bias is None or not _is_native(x):
         return None
     w, b, dtype = as_tensor(weight), as_tensor(bias), _computed_in(x, "native_norm")
-    size = prod(weights)
-    if w.dtype != dtype or b.dtype != dtype or w.shape != (size,) or b.shape != (size,):
+    size, wide = prod(weights), dtypes.accumulator(dtype)
+    if w.dtype != b.dtype or w.dtype not in (dtype, wide) or {w.shape, b.shape} != {(size,)}:
         return None
-    given = reshape(x, shape), reshape(w, weights), reshape(b, weights)
-    y, *statistics = native_norm(*given, axes, float(eps), dtypes.accumulator(dtype))
-    return reshape(y, x.shape), *statistics
+    same = x.shape == shape
+    given = x if same else reshape(x, shape), reshape(w, weights), reshape(b, weights)
+    y, *statistics = native_norm(*given, axes, float(eps), wide)
+    return y if same else reshape(y, x.shape), *statistics
 
 
 def _wide(x):
@@ -231,8 +233,9 @@ def batch_norm(
                                place
     eps                        what is added to the variance
 
-    In training the variance is Σ(x − mean)²/n; the running one takes Σ(x − mean)²/(n − 1).
-    A checkpoint that runs this again does not count the statistics again.
+    In training the variance is Σ(x − mean)²/n; the running one takes Σ(x − mean)²/(n − 1). The
+    result has the input's dtype, under autocast too. A checkpoint that runs this again does not
+    count the statistics again.
 
     >>> import weft as wf
     >>> x = wf.tensor([[1.0], [3.0]])
@@ -252,30 +255,40 @@ def batch_norm(
         )
     if not count:  # nothing has no statistics
         return _affine("batch_norm", x, wide, weight, bias)
-    found = _native_norm(x, (x.shape[0], c, count // x.shape[0]), weight, bias, (c, 1), (0, 2), eps)
-    if found is not None:
-        return _follow_native(found, running_mean, running_var, momentum, count, eps)
-    axes = (0, *range(2, x.ndim))
-    y, mean, variance = standardise(x, axes, float(eps), _wide(x))
-    share = count / (count - 1)
+    y, mean, variance = _by_batch(x, weight, bias, float(eps), running_var is not None)
     _follow("batch_norm", running_mean, reshape(mean, (c,)), momentum)
-    _follow("batch_norm", running_var, reshape(variance, (c,)) * share, momentum)
-    return _affine("batch_norm", y, wide, weight, bias)
-
-
-def _follow_native(found, running_mean, running_var, momentum, count: int, eps: float):
-    """The result of `_native_norm`, whose statistics the running ones follow.
-
-    The variance comes from the reciprocal deviation: to some rounding errors of variance + eps.
-    """
-    y, mean, rate = found
-    with no_grad():
-        if running_mean is not None:
-            _follow("batch_norm", running_mean, reshape(mean, (-1,)), momentum)
-        if running_var is not None:
-            variance = maximum(1.0 / (rate * rate) - float(eps), 0.0) * (count / (count - 1))
-            _follow("batch_norm", running_var, reshape(variance, (-1,)), momentum)
+    if variance is not None:
+        unbiased = reshape(variance, (c,)) * (count / (count - 1))
+        _follow("batch_norm", running_var, unbiased, momentum)
     return y
+
+
+@computed_in(ANY, "batch_norm")
+def _by_batch(x, weight, bias, eps: float, followed: bool):
+    """x normalised for each channel, in its own dtype, and the mean and variance.
+
+    followed  whether the variance is wanted; else it may be None
+
+    Of half types, nothing is rounded before the end if the weight or the bias is wider.
+    """
+    c, own, axes = x.shape[1], x.dtype, (0, *range(2, x.ndim))
+    weights = (c, *(1,) * (x.ndim - 2))
+    found = _native_norm(x, x.shape, weight, bias, weights, axes, eps)
+    if found is not None:
+        y, mean, rate = found
+        return y, mean, _variance(rate, eps) if followed else None
+    wider = any([v is not None and as_tensor(v).dtype not in dtypes.HALF for v in (weight, bias)])
+    wider = wider and own in dtypes.HALF
+    given = cast(x, dtypes.float32) if wider else x
+    y, mean, variance = standardise(given, axes, eps, _wide(x))
+    y = _affine("batch_norm", y, weights, weight, bias)
+    return cast(y, own) if wider else y, mean, variance
+
+
+def _variance(rate, eps: float):
+    """The variance that a reciprocal deviation is of, to some rounding errors of it + eps."""
+    with no_grad():
+        return maximum(rate**-2.0 - eps, 0.0)
 
 
 def instance_norm(
