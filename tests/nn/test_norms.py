@@ -359,3 +359,36 @@ def test_rows_of_norms_take_weights_of_other_dtypes(seed):
                         unit = HALVES.get(coarse, 1e-6)
                         near = 3 * unit * (np.abs(e).max() + 1)
                         assert np.abs(a.to("float64").numpy() - e).max() <= near, (own, other, row)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("which", ["mean", "variance", "both", "views", "wide", "tracked", "short"])
+def test_running_statistics_follow_whatever_they_are(which, device):
+    """Each alone, views of other memory, of another dtype, being differentiated, of a wrong shape."""
+    x = wf.tensor(normal(4, 3, 5), dtype="float32", device=device)
+    w = wf.ones(3, dtype="float32", device=device)
+    mean, variance = np.full(3, 0.5), np.full(3, 2.0)
+    held = wf.tensor(np.stack([mean, variance]), dtype="float32", device=device)
+    ours = [wf.tensor(v, dtype="float32", device=device) for v in (mean, variance)]
+    if which == "views":
+        ours = [held[0], held[1]]
+    elif which == "wide":
+        ours = [r.to("float64") for r in ours]
+    elif which == "tracked":
+        ours[0].requires_grad_()
+    elif which == "short":
+        ours[1] = wf.ones(2, dtype="float32", device=device)
+        with pytest.raises(errors.ShapeError):
+            F.batch_norm(x, *ours, w, w, training=True)
+        return
+    given = [None if which == k else r for k, r in zip(("variance", "mean"), ours, strict=True)]
+    theirs = [torch.tensor(v, dtype=torch.float64) for v in (mean, variance)]
+    before = ours[0].clone() if which == "both" else None
+    F.batch_norm(x, *given, w, w, training=True, momentum=0.3)
+    T.batch_norm(torch.tensor(x.numpy(), dtype=torch.float64), *theirs, training=True, momentum=0.3)
+    for r, right in zip(given, theirs, strict=True):
+        if r is not None:
+            np.testing.assert_allclose(r.detach().numpy(), right.numpy(), rtol=1e-5)
+    if which == "views":
+        np.testing.assert_allclose(held.numpy(), np.stack([t.numpy() for t in theirs]), rtol=1e-5)
+    assert before is None or before.numpy().tolist() == mean.tolist()

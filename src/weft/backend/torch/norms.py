@@ -16,6 +16,7 @@ _group_norm = _aten.native_group_norm.default
 _group_norm_backward = _aten.native_group_norm_backward.default
 _batch_norm = _aten.native_batch_norm.default
 _batch_norm_backward = _aten.native_batch_norm_backward.default
+_gather_statistics = _aten.batch_norm_gather_stats.default
 _ALL = [True, True, True]
 
 
@@ -111,6 +112,28 @@ def _by_batch_back(g: Array, x: Array, mean: Array, rate: Array, w: Array, axes:
     given = (_line(w), None, None, mean.reshape(-1), rate.reshape(-1), True, 0.0)
     dx, dw, db = _batch_norm_backward(g, x, *given, _ALL)
     return dx, dw.reshape(w.shape), db.reshape(w.shape)
+
+
+def follow_statistics(
+    x: Array,
+    running_mean: Array | None,
+    running_variance: Array | None,
+    mean: Array,
+    rate: Array,
+    momentum: float,
+    eps: float,
+) -> None:
+    """Let running statistics of channels, axis 1 of x, follow those of a batch, in place."""
+    mean, rate, count = mean.reshape(-1), rate.reshape(-1), x.numel() // x.shape[1]
+    if x.is_cuda and running_mean is not None and running_variance is not None:
+        running = running_mean, running_variance
+        _gather_statistics(x, mean[None], rate[None], *running, momentum, eps, count)
+        return
+    if running_mean is not None:
+        running_mean.mul_(1 - momentum).add_(mean, alpha=momentum)
+    if running_variance is not None:
+        variance = torch.pow(rate, -2).sub_(eps).clamp_(min=0).mul_(count / (count - 1))
+        running_variance.mul_(1 - momentum).add_(variance, alpha=momentum)
 
 
 def _by_parts(x: Array, w: Array, b: Array, axes: Axes, eps: float) -> tuple[Array, ...]:

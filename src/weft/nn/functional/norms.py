@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from ...arrays.arguments import as_tensor
-from ...arrays.inplace import copy_
+from ...arrays.inplace import copy_, own_memories
 from ...core import dtypes
 from ...core.autocast import ANY, computed_in
 from ...core.aval import integer_in
+from ...core.backends import BACKENDS
 from ...core.box import BOXES
-from ...core.settings import current
+from ...core.settings import current, exactly
 from ...core.value import GROUND, TENSORS, wrap
 from ...ops.activate import scale_shift
 from ...ops.elementwise import maximum, rsqrt
@@ -255,19 +256,21 @@ def batch_norm(
         )
     if not count:  # nothing has no statistics
         return _affine("batch_norm", x, wide, weight, bias)
-    y, mean, variance = _by_batch(x, weight, bias, float(eps), running_var is not None)
-    _follow("batch_norm", running_mean, reshape(mean, (c,)), momentum)
-    if variance is not None:
+    y, mean, variance, rate = _by_batch(x, weight, bias, float(eps))
+    running = running_mean, running_var
+    if rate is not None and _follow_native(x, running, mean, rate, momentum, float(eps)):
+        return y
+    with no_grad(), exactly():
+        variance = _variance(rate, float(eps)) if variance is None else variance
+        _follow("batch_norm", running_mean, reshape(mean, (c,)), momentum)
         unbiased = reshape(variance, (c,)) * (count / (count - 1))
         _follow("batch_norm", running_var, unbiased, momentum)
     return y
 
 
 @computed_in(ANY, "batch_norm")
-def _by_batch(x, weight, bias, eps: float, followed: bool):
-    """x normalised for each channel, in its own dtype, and the mean and variance.
-
-    followed  whether the variance is wanted; else it may be None
+def _by_batch(x, weight, bias, eps: float):
+    """x normalised for each channel, in its own dtype, the mean, and the variance or the rate.
 
     Of half types, nothing is rounded before the end if the weight or the bias is wider.
     """
@@ -276,19 +279,37 @@ def _by_batch(x, weight, bias, eps: float, followed: bool):
     found = _native_norm(x, x.shape, weight, bias, weights, axes, eps)
     if found is not None:
         y, mean, rate = found
-        return y, mean, _variance(rate, eps) if followed else None
+        return y, mean, None, rate
     wider = any([v is not None and as_tensor(v).dtype not in dtypes.HALF for v in (weight, bias)])
     wider = wider and own in dtypes.HALF
     given = cast(x, dtypes.float32) if wider else x
     y, mean, variance = standardise(given, axes, eps, _wide(x))
     y = _affine("batch_norm", y, weights, weight, bias)
-    return cast(y, own) if wider else y, mean, variance
+    return cast(y, own) if wider else y, mean, variance, None
 
 
 def _variance(rate, eps: float):
     """The variance that a reciprocal deviation is of, to some rounding errors of it + eps."""
-    with no_grad():
-        return maximum(rate**-2.0 - eps, 0.0)
+    return maximum(rate**-2.0 - eps, 0.0)
+
+
+def _follow_native(x, running, mean, rate, momentum, eps: float) -> bool:
+    """Whether running statistics followed a batch's by the kernels of their backend."""
+    ours = [r for r in running if r is not None]
+    values = (x, mean, rate, *ours)
+    if not ours or replaying():
+        return not ours
+    if type(momentum) is not float or any([type(v) not in GROUND for v in values]):
+        return False
+    alike = mean.dtype, x.device, (x.shape[1],)
+    if any([r.requires_grad or (r.dtype, r.device, r.shape) != alike for r in ours]):
+        return False
+    held = iter(own_memories(ours))
+    mean_there, variance_there = (None if r is None else next(held) for r in running)
+    xp = BACKENDS[type(mean._data)]
+    given = (mean._data, rate._data, momentum, eps)
+    xp.follow_statistics(x._data, mean_there, variance_there, *given)
+    return True
 
 
 def instance_norm(
