@@ -364,7 +364,7 @@ def test_rows_of_norms_take_weights_of_other_dtypes(seed):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("which", ["mean", "variance", "both", "views", "wide", "tracked", "short"])
 def test_running_statistics_follow_whatever_they_are(which, device):
-    """Each alone, views of other memory, of another dtype, being differentiated, of a wrong shape."""
+    """Each alone, views of other memory, of another dtype, differentiated, of a wrong shape."""
     x = wf.tensor(normal(4, 3, 5), dtype="float32", device=device)
     w = wf.ones(3, dtype="float32", device=device)
     mean, variance = np.full(3, 0.5), np.full(3, 2.0)

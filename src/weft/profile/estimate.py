@@ -16,6 +16,7 @@ from ..compiler.frontend.variant import Variant
 from ..compiler.ir.schedule import LibraryStep, Schedule
 from ..compiler.memory import MemoryPlan, lifetimes
 from ..compiler.pipeline import lower
+from ..compiler.raw.arrays import arrays_on
 from ..core.backends import BACKENDS
 from ..core.node import Leaf
 from ..core.origin import Origin, line_of
@@ -123,8 +124,9 @@ def estimate(
     compiled several times, for several kinds of calls, has an arena for each. Kernels'
     temporaries are those on this machine's number of threads; those of decompositions, Fourier
     transforms, sorting and random draws are not known and not counted. Memory that is alive and has
-    nothing to do with the step is not counted. An eager step may have a checkpoint strategy; under
-    a budget or with values on disk it is refused: the budget is its peak, or it raises.
+    nothing to do with the step is not counted. An eager step is one on the CPU, and may have a
+    checkpoint strategy; under a budget or with values on disk it is refused: the budget is its
+    peak, or it raises.
 
     >>> import weft as wf
     >>> model = wf.nn.Sequential(wf.nn.Linear(64, 64), wf.nn.Tanh(), wf.nn.Linear(64, 1))
@@ -156,6 +158,7 @@ def estimate(
     if compiled:
         program.choose(getattr(step, "checkpoint", None), getattr(step, "capture", True))
         return _compiled(program, taken, counter.live)
+    _refuse_devices(_tensors(program, taken))
     return _eager(program, taken, function, args, kwargs)
 
 
@@ -166,6 +169,16 @@ def _trace(step: Callable[..., Any], taken: CallArguments) -> Variant:
     except errors.StagingError as e:
         text = e.message.removeprefix("compile: ")
         raise errors.StagingError(f"estimate: the step cannot be traced: {text}") from e
+
+
+def _refuse_devices(tensors: Iterable[Any]) -> None:
+    """Refuse eager steps on other devices, whose kernels' temporaries are not known."""
+    for t in tensors:
+        if t.device != "cpu":
+            raise errors.DeviceError(
+                f"estimate: the step has a tensor on {t.device!r}, and eager steps are estimated "
+                "on 'cpu'; make the model and the arguments there, or pass compiled=True"
+            )
 
 
 # -- what there is -----------------------------------------------------------------------------
@@ -267,8 +280,10 @@ def _operand(schedule: Schedule, i: int | Literal) -> Any:
 def _copies(program: Variant, taken: CallArguments) -> int:
     """The bytes of inputs that are not laid out as programs read them."""
     sources = [p for p in program.places if isinstance(p, Captured | TensorArgument)]
-    arrays = [p.read(taken.call) for p in sources]
-    return sum([x.nbytes for x in arrays if not (x.flags.c_contiguous and x.flags.aligned)])
+    raws = [p.read(taken.call) for p in sources]
+    own = {id(x): BACKENDS[type(x)] for x in raws}
+    copied = [x for x in raws if arrays_on(own[id(x)].device_of(x)).obstacle(x, False)]
+    return sum([own[id(x)].nbytes(x) for x in copied])
 
 
 def _arena(schedule: Schedule, placed: MemoryPlan) -> list[Content]:

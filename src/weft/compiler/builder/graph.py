@@ -41,7 +41,8 @@ class Graph:
     Every function of `wf`, `wf.nn.functional`, `wf.linalg`, `wf.fft` and `wf.special` is a method,
     and records a call: `g.matmul(x, w)`. So do operators and methods of values. Shapes are inferred
     at once, with None for sizes that differ between runs, so errors are raised at the line that
-    makes them. In a run all variables are read first and changed last.
+    makes them. In a run all variables are read first and changed last. Graphs run on the CPU; what
+    `wf.compile` is given runs where its tensors are.
 
     >>> import weft as wf
     >>> g = wf.Graph()

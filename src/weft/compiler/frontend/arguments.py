@@ -74,6 +74,7 @@ def flatten_arguments(
     names = tuple(moving)
     call, kinds, statics = Call([], []), [], []
     seen: dict[int, int] = {}  # by identity, the positions of earlier tensors
+    leaves = _beside(leaves)
     for leaf in leaves:
         kinds.append(_kind(leaf, call, statics, grad, seen))
     tensors = [x for x, kind in zip(leaves, kinds, strict=True) if kind[0] == TENSOR]
@@ -88,6 +89,18 @@ def flatten_arguments(
 
     key = (names, structure, given, orders, sharing(containers) if containers else ())
     return CallArguments(call, tuple(kinds), rebuild, key, leaves, statics)
+
+
+def _beside(leaves: list[Any]) -> list[Any]:
+    """The leaves with NumPy's numbers on the device of the first tensor, as operators take them."""
+    if not any([isinstance(x, np.generic) for x in leaves]):
+        return leaves
+    device = next(
+        (asarray(x).device for x in leaves if x.__class__ in TENSORS or is_torch(x)), None
+    )
+    if device is None or device == "cpu":
+        return leaves
+    return [asarray(x, device=device) if isinstance(x, np.generic) else x for x in leaves]
 
 
 def _kind(leaf: Any, call: Call, statics: list[Any], grad: bool, seen: dict[int, int]) -> Kind:

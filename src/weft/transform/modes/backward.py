@@ -196,10 +196,11 @@ def _check_cotangent(node, g):
             f"a gradient hook on {node.name} returned {got}, expected a tensor of shape "
             f"{tuple(node.shape)}"
         )
-    if g._data.dtype != node.dtype:
+    expected = dtypes.canonical(node.dtype)
+    if g.dtype != expected:
         raise errors.DTypeError(
-            f"a gradient hook on {node.name} returned {g._data.dtype} on {g.device!r}, expected "
-            f"{node.dtype}; convert it with .to()"
+            f"a gradient hook on {node.name} returned {g.dtype} on {g.device!r}, expected "
+            f"{expected}; convert it with .to()"
         )
     return g
 

@@ -115,19 +115,19 @@ class _StepChoice:
     def run(self) -> tuple[Tensor, Tensor, Tensor]:
         """The number of steps, their lengths, and the solution."""
         y, most = self.y, self.control.max_steps
-        none, one = _number(0.0), _number(1e-4)
+        none, one = _number(0.0, y), _number(1e-4, y)
         reached = self.offsets == 0
-        found = y + zeros((self.offsets.shape[0], 1), dtype=y.dtype)
+        found = y + zeros((self.offsets.shape[0], 1), dtype=y.dtype, device=y.device)
         carry = {
             "y": y,
             "slope": self.slope,
             "at": none,
             "h": self.span if self.control.whole else self._first_length(),
             "before": one,
-            "accepted": asarray(True),
-            "tiny": asarray(False),
-            "count": asarray(0),
-            "lengths": zeros((most,), dtype=dtypes.float64),
+            "accepted": asarray(True, device=y.device),
+            "tiny": asarray(False, device=y.device),
+            "count": asarray(0, device=y.device),
+            "lengths": zeros((most,), dtype=dtypes.float64, device=y.device),
             "found": found,
             "reached": reached,
         }
@@ -135,7 +135,7 @@ class _StepChoice:
             f"odeint: {most} steps did not reach the last time; allow more max_steps or larger "
             "rtol and atol, or use a method for stiff equations if these are"
         )
-        carry["tries"] = asarray(0)
+        carry["tries"] = asarray(0, device=y.device)
         end = while_loop(
             lambda c: ~c["reached"].all() & ~c["tiny"] & (c["tries"] < most), self._step, carry
         )
@@ -204,14 +204,14 @@ class _StepChoice:
         return way * where(known, minimum(minimum(100 * h, best), reach), h)
 
 
-def _number(value: float) -> Tensor:
-    return asarray(value, dtype=dtypes.float64)
+def _number(value: float, beside: Tensor) -> Tensor:
+    return asarray(value, dtype=dtypes.float64, device=beside.device)
 
 
 def _norm(error: Tensor, sizes: Tensor, control: StepControl) -> Tensor:
     """The largest root mean square of a group; infinity if anything is not finite."""
     ratio = (error / (control.atol + control.rtol * sizes)).to(dtypes.float64)
-    squares, worst, at = abs(ratio) ** 2, _number(0.0), 0
+    squares, worst, at = abs(ratio) ** 2, _number(0.0, error), 0
     for size in control.groups:
         if size:
             worst = maximum(worst, narrow(squares, 0, at, at + size).mean())
@@ -246,10 +246,10 @@ def _redo_steps(
         }
 
     carry = {
-        "k": asarray(0),
+        "k": asarray(0, device=y.device),
         "y": y,
         "slope": slope,
-        "at": _number(0.0),
+        "at": _number(0.0, y),
         "found": start,
         "reached": times == 0,
     }
@@ -274,13 +274,15 @@ def carry_back(
     """
     first, field = ts[0].to(ys.dtype), forwards.field
     span = ts[1].to(dtypes.float64) - ts[0].to(dtypes.float64)
-    offsets = stack([_number(0.0), span], 0)
+    offsets = stack([_number(0.0, span), span], 0)
     start, slope = _check_start(ys[0], field(ys[0], first), offsets)
     chosen = _StepChoice(field, start, slope, first, offsets, forwards.control)
     count, lengths, _ = chosen.run()
     room = isqrt(forwards.control.max_steps) + 1
     stride = maximum((count + (room - 1)) // room, 1)
-    begins, times = _begins(field, start, first, _number(0.0), lengths, (0, count), stride, room)
+    begins, times = _begins(
+        field, start, first, _number(0.0, start), lengths, (0, count), stride, room
+    )
 
     def between(c: dict) -> dict:
         """From the end of a segment of steps to its beginning."""
@@ -327,12 +329,12 @@ def _begins(field, y, first, at, lengths, some: tuple, stride, room: int) -> tup
         }
 
     carry = {
-        "k": asarray(0),
+        "k": asarray(0, device=y.device),
         "y": y,
         "slope": field(y, first + at.to(first.dtype)),
         "at": at,
-        "states": zeros((room + 1, y.shape[0]), dtype=y.dtype),
-        "times": zeros((room + 1,), dtype=dtypes.float64),
+        "states": zeros((room + 1, y.shape[0]), dtype=y.dtype, device=y.device),
+        "times": zeros((room + 1,), dtype=dtypes.float64, device=y.device),
     }
     end = while_loop(lambda c: c["k"] < some[1] - some[0], step, carry)
     return end["states"], end["times"]
