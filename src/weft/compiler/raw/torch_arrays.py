@@ -1,7 +1,7 @@
 """PyTorch's tensors, for the compiler."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from sys import getrefcount
 from typing import Any, cast
 
@@ -48,6 +48,12 @@ class TorchArrays:
     def empty(self, shape: Shape, dtype: np.dtype) -> torch.Tensor:
         return torch.empty(shape, dtype=torch_.raw_dtype(dtype), device=self.where)
 
+    def maker(self, shape: Shape, dtype: np.dtype) -> Callable[[], torch.Tensor]:
+        raw, quick = torch_.raw_dtype(dtype), _quick_empty(self.where.type)
+        if quick is None:
+            return partial(torch.empty, shape, dtype=raw, device=self.where)
+        return partial(quick, shape, torch.empty(shape, device="meta").stride(), raw)
+
     def zeros(self, shape: Shape, dtype: np.dtype) -> torch.Tensor:
         return torch.zeros(shape, dtype=torch_.raw_dtype(dtype), device=self.where)
 
@@ -92,6 +98,14 @@ class TorchArrays:
         if array.dtype == dtypes.bfloat16:
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).detach()
         return torch.from_numpy(array)
+
+
+def _quick_empty(kind: str) -> Callable[..., torch.Tensor] | None:
+    """PyTorch's own short cut for generated code, on the current device of a kind.
+
+    It takes a third of the time of `torch.empty`.
+    """
+    return getattr(torch._C._dynamo.guards, f"_empty_strided_{kind}", None)
 
 
 _storage: Callable[[torch.Tensor], Any] = torch.Tensor.untyped_storage

@@ -1,6 +1,6 @@
 """A captured graph on the arrays of a call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ....core.origin import line_of
@@ -27,15 +27,16 @@ class Captured:
         inputs: int,
     ):
         self.own, self._fixed, self._into = own, fixed, into
-        self._replay, self._pairs = replay, list(fixed.items())
+        self._replay = replay
         self._out = [i for i in own if i >= inputs or i in written]
 
-    def serves(self, addresses: list[int]) -> bool:
-        """Whether arrays that it reads and writes in place are where they were."""
-        for i, a in self._pairs:
-            if addresses[i] != a:
-                return False
-        return True
+    def serves(self, addresses: list[int], shifted: Iterable[int]) -> bool:
+        """Whether arrays that it reads and writes in place are where they were.
+
+        shifted  the positions of all that may not be
+        """
+        fixed = self._fixed
+        return all([i not in fixed or addresses[i] == fixed[i] for i in shifted])
 
     def moved(self, addresses: list[int]) -> set[int]:
         """The positions of those that are not."""

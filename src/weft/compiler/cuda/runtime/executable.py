@@ -149,8 +149,8 @@ class CudaExecutable(Calling):
     def _run(self, values: list[Any]) -> None:
         bound, graph = self._arguments, self._graph
         written, seen = self.signature.written, bound.addresses
-        if graph is not None and (bound.serves or graph.serves(seen)):
-            bound.serves = True
+        if graph is not None and (not bound.shifted or graph.serves(seen, bound.shifted)):
+            bound.shifted.clear()
             self._note_writes(values)
             graph.replay(values)
             return
@@ -168,6 +168,7 @@ class CudaExecutable(Calling):
             self._graph = graph = None  # its memory is for the next one
         self._recaptured += 1
         self._graph = self._capture(values)
+        bound.shifted.clear()
         self._note_writes(values)
         self._graph.replay(values)
 
