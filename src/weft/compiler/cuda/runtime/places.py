@@ -41,6 +41,7 @@ from ...native.machine import Loaded, host
 from ...native.objects import digest, link, pack_object
 from ...native.words import WordArray, words
 from ...raw.arrays import RawArrays
+from ...raw.references import only_place, tensor_offset, word_at
 
 Kind = tuple[Shape, np.dtype]
 
@@ -148,7 +149,7 @@ class NativePlaces:
         )
 
     def record(self, i: int, x: Any, at: int) -> None:
-        if _word(id(x) + self._tensor) != x._cdata:
+        if word_at(id(x) + self._tensor) != x._cdata:
             return self.forget(i)
         entry, made = self._entries[i], ref(x)
         self._words[entry] = 0  # until all of it is there
@@ -199,14 +200,14 @@ class TensorInterface:
 
     def is_right(self, x: torch.Tensor) -> bool:
         """Whether it says of a tensor what Python's methods say."""
-        if _word(id(x) + self.tensor) != x._cdata:
+        if word_at(id(x) + self.tensor) != x._cdata:
             return False
         sizes, strides = (self.ask(k, x, ctypes.c_void_p()) or 0 for k in (3, 4))
         return (
             self.ask(0, x, ctypes.c_void_p()) == x.data_ptr()
             and self.ask(2, x, ctypes.c_int64()) == x.ndim
-            and tuple(_word(sizes + 8 * k) for k in range(x.ndim)) == tuple(x.shape)
-            and tuple(_word(strides + 8 * k) for k in range(x.ndim)) == x.stride()
+            and tuple(word_at(sizes + 8 * k) for k in range(x.ndim)) == tuple(x.shape)
+            and tuple(word_at(strides + 8 * k) for k in range(x.ndim)) == x.stride()
         )
 
 
@@ -220,24 +221,13 @@ def _interface() -> TensorInterface | None:
     functions = [getattr(loaded, f"aoti_torch_get_{name}", None) for name in _NAMES]
     sample = torch.empty(3, 5)
     reference = ref(sample)
-    tensor = _only_place(sample, sample._cdata, 8 * 8)
-    at = _only_place(reference, id(sample), ref.__basicsize__)
+    tensor = tensor_offset()
+    at = only_place(id(reference), id(sample), object.__basicsize__, ref.__basicsize__)
     if tensor is None or at is None or None in functions:
         return None
     found = TensorInterface(tensor, at, functions)
     others = sample.T, sample[1:, 2].double(), torch.empty(()), torch.nn.Parameter(sample)
     return found if all(map(found.is_right, (sample, *others))) else None
-
-
-def _only_place(x: object, value: int, size: int) -> int | None:
-    """The offset (bytes) of a word in an object; None if it is not the only one."""
-    size = min(size, type(x).__basicsize__)
-    places = [at for at in range(object.__basicsize__, size, 8) if _word(id(x) + at) == value]
-    return places[0] if len(places) == 1 else None
-
-
-def _word(at: int) -> int:
-    return ctypes.c_int64.from_address(at).value
 
 
 # -- native code -----------------------------------------------------------------------------
