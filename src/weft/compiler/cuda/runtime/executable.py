@@ -1,6 +1,7 @@
 """Run a schedule on a GPU: launches and library calls in order, or captured as one graph."""
 
 from collections.abc import Callable, Iterator, Sequence
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,7 @@ class CudaExecutable(Calling):
         self._moving: set[int] = set()  # positions whose addresses have changed
         self._recaptured = 0
         self._stream: Any = None
+        self._lock = RLock()  # of two threads, one binds and launches at a time
         self._measures: Sequence[Measure] | None = None
 
     # -- steps -----------------------------------------------------------------------------------
@@ -126,7 +128,7 @@ class CudaExecutable(Calling):
         if tells is not None and tells[NUMBER]:
             self.raise_late()
         gpu = self.gpu
-        with gpu.current():
+        with self._lock, gpu.current():
             own = {} if self._graph is None else self._graph.own
             values = self._arguments.bind(list(arrays), room, own)
             stream, before = gpu.stream(), self._stream
