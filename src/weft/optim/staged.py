@@ -53,6 +53,7 @@ class StepGroup:
         self._keys = [e.key for e in entries]
         self._names = (*started, "step")[: max(len(started), 2)]
         self._numbers = itemgetter(*self._names)  # a tuple, for two names or more
+        self._places = [*{name: k for k, name in enumerate(self._names)}.items()]  # each name once
         slots = optimizer.slots(self.group, entries[0].param._data)
         # The state after the step, without the values of its arrays.
         self._own: dict = {n: Aval(s.shape, s.dtype, s.device) for n, s in slots.items()}
@@ -73,7 +74,8 @@ class StepGroup:
             far = [*map(self._numbers, self._states)]
             self.alike = far.count(far[0]) == len(far)
         self._begun = begun = self._numbers(self._states[0])
-        own.update(zip(self._names, begun, strict=True))
+        for name, value in zip(self._names, begun):  # noqa: B905  (as many)
+            own[name] = value
         for _ in range(self.ahead):
             own["step"] += 1
             self.given.update(optimizer.numbers(self.group, own))
@@ -111,9 +113,9 @@ class StepGroup:
 
     def commit(self) -> None:
         """Count the step."""
-        for name, was in zip(self._names, self._begun, strict=True):
+        for name, k in self._places:
             now = self._own[name]
-            if now == was:
+            if now == self._begun[k]:
                 continue
             if self._held is not None:
                 self._count(name, now)

@@ -12,7 +12,7 @@ import torch
 
 import weft as wf
 from weft.compiler.cuda.device import gpu_of
-from weft.compiler.cuda.runtime import executable
+from weft.compiler.cuda.runtime import captured, executable
 from weft.compiler.cuda.runtime.cells import Cells
 from weft.compiler.ir.kernel import Kernel
 from weft.nn import functional as F
@@ -145,7 +145,7 @@ SEEDS = range(27)
 def test_a_graph_that_keeps_the_first_batch_shows(device, monkeypatch):
     monkeypatch.setattr(executable, "_FEW", ALWAYS)
     assert not mismatches(device, SEEDS)
-    made = executable._Captured.__init__
+    made = captured.Captured.__init__
 
     def stale(self, *args):
         made(self, *args)
@@ -159,7 +159,7 @@ def test_a_graph_that_keeps_the_first_batch_shows(device, monkeypatch):
 
         self.replay = first
 
-    monkeypatch.setattr(executable._Captured, "__init__", stale)
+    monkeypatch.setattr(captured.Captured, "__init__", stale)
     assert len(mismatches(device, SEEDS)) >= 5
 
 

@@ -1,5 +1,9 @@
 """Programs of the CUDA target on an emulated GPU: values as in eager mode, captured or not."""
 
+import sys
+from contextvars import copy_context
+from threading import Thread
+
 import numpy as np
 import pytest
 import torch
@@ -99,6 +103,35 @@ def test_arrays_that_move(gpu):
     for a, b in zip(*seen, strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-12)
     assert gpu.captured >= 1
+
+
+def test_threads_that_call_one_program(gpu, monkeypatch):
+    """Each gets the results of its own arguments, whenever Python switches between them."""
+    monkeypatch.setattr(executable, "_FEW", 0)
+    f = wf.compile(lambda x: wf.sort(wf.tanh(x) * 2) + x.sum())
+    f(wf.asarray(torch.ones(5)))
+    before, wrong = sys.getswitchinterval(), []
+
+    def work(seed):
+        for n in range(20):
+            raw = torch.tensor(np.random.default_rng([seed, n]).normal(size=5))
+            expected = torch.sort(torch.tanh(raw) * 2)[0] + raw.sum()
+            if not np.allclose(f(wf.asarray(raw)).numpy(), expected.numpy()):
+                wrong.append((seed, n))
+        wrong.remove(seed)
+
+    wrong += range(3)  # until they are done
+    contexts = [copy_context() for _ in range(3)]
+    threads = [Thread(target=c.run, args=(work, k)) for k, c in enumerate(contexts)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not wrong
 
 
 def test_an_argument_that_is_the_written_tensor_is_refused_or_right(gpu):

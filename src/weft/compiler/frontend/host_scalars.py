@@ -31,13 +31,27 @@ class Host:
     `range`, `math`), it uses the current one, and a guard requires the same outcome at each call.
     """
 
-    __slots__ = ("label", "read", "staging")
+    __slots__ = ("formula", "label", "read", "staging")
     staging: "Capture"
     label: str
     read: Callable[[], Any]
+    formula: "Formula | None"  # of a number that operators made of others
 
-    def __init__(self, staging: "Capture", label: str, read: Callable[[], Any]):
-        self.staging, self.label, self.read = staging, label, read
+    def __init__(
+        self,
+        staging: "Capture",
+        label: str,
+        read: Callable[[], Any],
+        formula: "Formula | None" = None,
+    ):
+        self.staging, self.label, self.read, self.formula = staging, label, read, formula
+
+    def flat(self) -> Callable[[], Any]:
+        """`read` as one function, which calls no other for each operator."""
+        if self.formula is None or len(self.label) > _LONG:
+            return self.read
+        names: dict[str, Any] = {}
+        return eval(f"lambda: {_written(self, names)}", names)
 
     def decide(self, what: str, decide: Callable[[Any], Any]) -> Any:
         """`decide` of the current value, with a guard for the outcome."""
@@ -130,6 +144,19 @@ class Host:
 
 Real.register(Host)
 
+Formula = tuple[str, tuple[Any, ...]]  # Python's text with {} for each operand, and these
+_LONG = 1000  # characters of a label: Python's parser knows some hundred nested brackets
+
+
+def _written(x: Any, names: dict[str, Any]) -> str:
+    """A number as Python's text; what it stands for goes to `names`."""
+    if type(x) is Host and x.formula is not None:
+        text, operands = x.formula
+        return text.format(*[_written(operand, names) for operand in operands])
+    name = f"v{len(names)}"
+    names[name] = x.read if type(x) is Host else x
+    return f"{name}()" if type(x) is Host else name
+
 
 def _is_number(x) -> bool:
     return type(x) is Host or type(x) in PYTHON_SCALARS or isinstance(x, np.generic)
@@ -144,21 +171,22 @@ def _label_of(x) -> str:
 
 
 def _combine(name: str, sign: str, reflected: bool) -> Callable:
-    function = getattr(operator, name)
+    function, text = getattr(operator, name), f"({{}} {sign} {{}})"
 
     def combined(self: Host, other):
         if type(other) is Host:
             mine, its = self.read, other.read
             label = f"({self.label} {sign} {other.label})"
-            return Host(self.staging, label, lambda: function(mine(), its()))
+            formula = text, (self, other)
+            return Host(self.staging, label, lambda: function(mine(), its()), formula)
         if type(other) not in PYTHON_SCALARS:
             return NotImplemented
         mine = self.read
         if reflected:
             label = f"({other!r} {sign} {self.label})"
-            return Host(self.staging, label, lambda: function(other, mine()))
+            return Host(self.staging, label, lambda: function(other, mine()), (text, (other, self)))
         label = f"({self.label} {sign} {other!r})"
-        return Host(self.staging, label, lambda: function(mine(), other))
+        return Host(self.staging, label, lambda: function(mine(), other), (text, (self, other)))
 
     return combined
 

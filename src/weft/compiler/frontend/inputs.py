@@ -192,7 +192,7 @@ class HostNumber(InputSource):
 
     def __init__(self, staged: Staged, host: Host):
         super().__init__(staged)
-        self.compute, self.dtype, self.label = host.read, staged.aval.dtype, host.label
+        self.compute, self.dtype, self.label = host.flat(), staged.aval.dtype, host.label
 
     def read(self, call: Call) -> np.ndarray:
         return np.asarray(self.compute(), self.dtype)

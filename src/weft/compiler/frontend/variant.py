@@ -46,7 +46,7 @@ from .results import Build, OpenedTree
 from .severed import at_call
 
 Write = Callable[[Call, np.ndarray], None]
-_new = object.__new__
+_new, _asarray = object.__new__, np.asarray
 
 
 def alone(leaves: list[Any]) -> Any:
@@ -172,9 +172,8 @@ class Variant:
             _KeeperArrays(keeper, [(k, p.get) for k, p in slots if p.keeper is keeper])
             for keeper in kept.values()
         ]
-        self._others = [
-            (k, p) for k, p in placed if isinstance(p, Gradient | HostNumber | DrawWords)
-        ]
+        self._others = [(k, p.read) for k, p in placed if isinstance(p, Gradient | DrawWords)]
+        self._numbers = [(k, p.compute, p.dtype) for k, p in placed if isinstance(p, HostNumber)]
         self._words = [p for p in self.places if isinstance(p, DrawWords)]
         self._given = [w for w in self.writes if w[0] not in self.donated]
         self._found = {id(p.tensor) for _, p in self._captured}
@@ -422,8 +421,10 @@ class Variant:
             values[k] = call.tensors[position]._data
         for k, get in self._slots:
             values[k] = get()
-        for k, place in self._others:
-            values[k] = place.read(call)
+        for k, read in self._others:
+            values[k] = read(call)
+        for k, compute, dtype in self._numbers:
+            values[k] = _asarray(compute(), dtype)
         if self._owners:
             self._stamp()
         return values

@@ -1,6 +1,6 @@
 """`RawArrays`: the raw arrays of one device as the frontend and executables use them."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,6 +56,10 @@ class RawArrays(Protocol):
 
     def empty(self, shape: Shape, dtype: np.dtype, /) -> Raw:
         """A new array."""
+        ...
+
+    def maker(self, shape: Shape, dtype: np.dtype, /) -> Callable[[], Raw]:
+        """A quick function that makes a new array; their GPU must be the current one."""
         ...
 
     def zeros(self, shape: Shape, dtype: np.dtype, /) -> Raw:

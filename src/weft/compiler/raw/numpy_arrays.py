@@ -1,10 +1,12 @@
 """NumPy's arrays, for the compiler."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ...core.aval import Shape
 from ...core.backends import BACKENDS
 from ...core.types import Namespace, Raw
 
@@ -38,6 +40,9 @@ class NumPyArrays:
     def drop_shared(self, raws: Iterable[np.ndarray | None]) -> list[np.ndarray | None]:
         """Python's references to the arrays are all that there can be."""
         return [*raws]
+
+    def maker(self, shape: Shape, dtype: np.dtype) -> Callable[[], np.ndarray]:
+        return partial(np.empty, shape, dtype)
 
     def address(self, raw: np.ndarray) -> int:
         return raw.ctypes.data
