@@ -244,7 +244,8 @@ class _EntryWriter:
     def _constants(self, schedule: Schedule) -> list[Any]:
         """(buffer, the graph's constant) or (buffer, dtype, shape, stored shape, place)."""
         own = {id(x): i for i, x in self._graph.constants.items()}
-        entries, size = [], 0
+        entries: list[Any] = []
+        size = 0
         for n, x in schedule.constants.items():
             if id(x) in own:
                 entries.append([n, own[id(x)]])

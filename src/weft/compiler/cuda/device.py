@@ -23,6 +23,7 @@ from .gpu import GridFunctions, GridWork, Launch
 from .kernels import EmittedGrid, GridKernel
 from .ptx import FEATURES
 from .runtime.measure import measure_steps
+from .tuning import tuning
 
 # The address of PyTorch's current stream on a GPU, by its number; a PyTorch without CUDA has none.
 raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", int)
@@ -82,8 +83,9 @@ class NvidiaGpu:
     def _functions(self, works: Iterable[GridWork], pool: ThreadPoolExecutor) -> GridFunctions:
         """The code of works that differ."""
         context, codes = self._context, dict[GridWork, Future[_Code]]()
+        chosen = tuning()
         for work in works:
-            key = keys.digest("ptx", (work, self.sm, FEATURES))
+            key = keys.digest("ptx", (work, self.sm, FEATURES, chosen))
             text = cache().fetch(key)
             if text is None:
                 codes[work] = pool.submit(self._compile, key, work.emit(), context)
