@@ -23,6 +23,7 @@ from ..core.checkpointing import CheckpointConfig
 from ..core.dtypes import default_float
 from ..core.settings import Settings, current
 from ..graph.graph import Graph
+from .collecting import no_collection
 from .explain.picture import TracedGraph
 from .explain.report import Text, Texts, VariantRecord, kernels_text, report
 from .explain.stages import after_stage
@@ -167,6 +168,13 @@ class Compiled(Generic[P, R]):
             latest, last = self._latest
             why = why or last.once or difference(latest, key, self._parameters)
             self._check_room(why, find_resized(latest, key, self._parameters))
+        with no_collection():  # it would go through all that is built, again and again
+            program, traced = self._build(taken)
+        self._note(VariantRecord(program, key, why or "", traced))
+        return program
+
+    def _build(self, taken: CallArguments) -> tuple[Variant, float]:
+        """A new variant, and the seconds of tracing."""
         began = perf_counter()
         before = StateBefore(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
@@ -174,8 +182,7 @@ class Compiled(Generic[P, R]):
         program.choose(self.checkpoint, self.capture)
         traced = perf_counter() - began
         program.begin(taken.call)
-        self._note(VariantRecord(program, key, why or "", traced))
-        return program
+        return program, traced
 
     def _note(self, record: VariantRecord) -> None:
         """Record a variant, and why it was compiled."""

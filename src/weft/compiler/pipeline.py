@@ -74,12 +74,13 @@ def lower(
     checkpoint: CheckpointConfig | None = None,
 ) -> tuple[Schedule, MemoryPlan]:
     """The schedule of a traced graph and its memory plan, from the disk cache if it has them."""
-    key = schedules.key_of(graph, donated, target.key, checkpoint)
+    chosen = (*target.key, target.limits)
+    key = schedules.key_of(graph, donated, chosen, checkpoint)
 
     def make() -> tuple[Schedule, MemoryPlan]:
         if checkpoint is None:
             return lower_anew(graph, donated, target)
-        plain = schedules.key_of(graph, donated, (*target.key, "tight"))
+        plain = schedules.key_of(graph, donated, (*chosen, "tight"))
         made = _cached(graph, plain, lambda: lower_anew(graph, donated, target, tight=True))
         return _recompute(*made, target, checkpoint)
 

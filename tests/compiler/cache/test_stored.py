@@ -16,6 +16,7 @@ from weft.compiler.cpu.target import CPU
 from weft.compiler.ir.verify import verify
 from weft.compiler.memory import plan
 from weft.compiler.pipeline import lower
+from weft.core import dtypes
 from weft.core.origin import line_of
 
 from ..passes.graphs import X, Y, traced
@@ -133,6 +134,45 @@ def test_a_large_constant_is_the_graphs_own(folder):
     assert sum(p.stat().st_size for p in folder.iterdir()) < 1 << 14
     schedule, _ = lower(traced(f, big), {}, CPU)
     assert any(x.tobytes() == big.tobytes() for x in schedule.constants.values())
+
+
+def test_a_large_constant_of_a_pass_is_kept(monkeypatch):
+    big = np.arange(1 << 18, dtype=np.float32)
+    f = lambda x: (x * (wf.tensor(big) + 1)).sum()  # noqa: E731
+    first, placed = lower(traced(f, big), {}, CPU)
+    monkeypatch.setattr(pipeline, "optimise", anew)
+    second, again = lower(traced(f, big), {}, CPU)
+    assert again == placed and any(x.nbytes == big.nbytes for x in first.constants.values())
+    assert all(x.tobytes() == second.constants[n].tobytes() for n, x in first.constants.items())
+
+
+def random_constant(rng):
+    shape = tuple(int(n) for n in rng.integers(0, 5, rng.integers(0, 4)))
+    names = "float32 float64 int32 int64 uint8 bool complex64 bfloat16".split()
+    x = rng.integers(0, 9, shape).astype(dtypes.canonical(names[rng.integers(len(names))]))
+    kind = rng.integers(0, 4)
+    if kind == 1:
+        return np.broadcast_to(x, (3, *shape))
+    if kind == 2 and x.ndim:
+        return np.broadcast_to(x[..., :1], shape) if shape[-1] else x
+    return x.T if kind == 3 else x
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_constants_of_every_form_come_back(seed):
+    """Also after others, so that their bytes begin anywhere; what comes back is aligned."""
+    rng = np.random.default_rng(seed)
+    graph = traced(norm, X, Y)
+    schedule, placed = pipeline.lower_anew(graph, {}, CPU)
+    constants = {n: random_constant(rng) for n in range(6)}
+    stored.keep(graph, "key", replace(schedule, constants=constants), placed)
+    kept = stored.fetch("key")
+    assert kept is not None
+    found = stored.read(graph, kept)[0].constants
+    for n, x in constants.items():
+        y = found[n]
+        assert (y.dtype, y.shape, y.tobytes()) == (x.dtype, x.shape, x.tobytes())
+        assert y.flags.aligned and stored._constant_text(y) == stored._constant_text(x)
 
 
 def test_many_bytes_of_new_constants_are_not_kept(folder, monkeypatch):

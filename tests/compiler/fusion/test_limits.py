@@ -137,7 +137,7 @@ def test_the_random_limits_reach_every_form(monkeypatch):
     monkeypatch.setattr(assemble, "by_rows", counted("pieces", assemble.by_rows))
     behind = counted("behind", joined_folds._later_host)
     monkeypatch.setattr(joined_folds, "_later_host", behind)
-    for seed in range(120):
+    for seed in range(160):
         graph, _, _, target, donated = random_program(seed)
         lowered(graph, target, donated)
     assert min(found.values()) >= 10, found

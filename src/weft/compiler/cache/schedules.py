@@ -1,8 +1,9 @@
 """Schedules on disk: a graph's schedule and memory plan, stored under the graph's digest.
 
-An entry is JSON: records by the names of their classes, which are a fixed list, dtypes
-and rows by their names, lines of the user's program by the equations that came from there. A
-schedule that cannot be encoded so is computed anew in each process.
+An entry is a line of JSON: records by the names of their classes, which are a fixed list, dtypes
+and rows by their names, lines of the user's program by the equations that came from there. After it
+come the bytes of constants that passes have computed. A schedule that cannot be encoded so is
+computed anew in each process.
 """
 
 import json
@@ -27,6 +28,7 @@ from ...graph.graph import Equation, Graph, Literal
 from ...graph.guard import WITHIN
 from ...graph.structured import Structured, structure_of
 from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step
+from ..ir.repeated import stored_part
 from ..ir.routine import RoutineArray
 from ..ir.scalar_program import Constant, Load, ScalarProgram
 from ..ir.schedule import (
@@ -48,7 +50,7 @@ ROUTINES: set[str] = set()
 # Makers of the rows that passes derive from the table's: by what follows those names and `_`.
 DERIVED: dict[str, Callable[[str], Op]] = {}
 # Bytes of constants that an entry may hold.
-CONSTANTS = 1 << 16
+CONSTANTS = 1 << 22
 _CLASSES = (Kernel, Operand, Result, Step, FoldStep, Literal, Buffer, RoutineArray)
 _SCALARS = (ScalarProgram, Load, Constant)
 _STEPS = (Recomputation, KernelStep, GemmStep, TiledStep, NativeStep, LibraryStep, GuardStep)
@@ -91,18 +93,21 @@ def fetch(key: str | None) -> bytes | None:
 
 def read(graph: Graph, kept: bytes) -> tuple[Schedule, MemoryPlan]:
     """Decode the schedule of a graph, and its plan."""
-    return _Reader(graph).entry(json.loads(kept))
+    found, _, constants = kept.partition(b"\n")
+    return _Reader(graph, constants).entry(json.loads(found))
 
 
 def keep(graph: Graph, key: str | None, schedule: Schedule, placed: MemoryPlan) -> None:
     """Store a schedule and its plan under a key, if they can be encoded."""
     if key is None:
         return
+    writer = _EntryWriter(graph)
     try:
-        entry = _EntryWriter(graph).entry(schedule, placed)
+        entry = writer.entry(schedule, placed)
     except Unwritable:
         return
-    cache().store(key, json.dumps(entry, separators=(",", ":")).encode())
+    line = json.dumps(entry, separators=(",", ":")).encode()
+    cache().store(key, b"\n".join([line, b"".join(writer.constants)]))
 
 
 # -- the key ---------------------------------------------------------------------------------
@@ -168,8 +173,7 @@ class _GraphTexts:
 def _constant_text(x: Any) -> str:
     if not isinstance(x, np.ndarray) or x.dtype.hasobject:
         raise Unwritable(f"a constant that is a {type(x).__name__}")
-    # A broadcast constant (such as the ones in a sum's gradient) is read once per repeated axis.
-    once = x[tuple([slice(0, 1) if step == 0 else slice(None) for step in x.strides])]
+    once = stored_part(x)
     return f"{x.dtype.name}{x.shape}{once.shape}{sha256(once.tobytes()).hexdigest()}"
 
 
@@ -188,6 +192,7 @@ class _EntryWriter:
         self._graph = graph
         self._places = {e.origin: k for k, e in reversed(list(enumerate(graph.equations)))}
         self._kernels: dict[Kernel, int] = {}
+        self.constants: list[bytes] = []  # those that the graph does not have
 
     def entry(self, schedule: Schedule, placed: MemoryPlan) -> dict[str, Any]:
         steps = [self.value(s) for s in schedule.steps]
@@ -237,17 +242,20 @@ class _EntryWriter:
         return self.value(x)
 
     def _constants(self, schedule: Schedule) -> list[Any]:
-        """(buffer, the graph's constant) or (buffer, dtype, shape, bytes) of each constant."""
+        """(buffer, the graph's constant) or (buffer, dtype, shape, stored shape, place)."""
         own = {id(x): i for i, x in self._graph.constants.items()}
-        entries, size = [], 0
+        entries: list[Any] = []
+        size = 0
         for n, x in schedule.constants.items():
             if id(x) in own:
                 entries.append([n, own[id(x)]])
                 continue
-            size += x.nbytes
+            once = stored_part(x)
+            entries.append([n, self.value(x.dtype), x.shape, once.shape, size])
+            size += once.nbytes
             if size > CONSTANTS:
                 raise Unwritable(f"{size} bytes of constants")
-            entries.append([n, self.value(x.dtype), x.shape, x.tobytes().hex()])
+            self.constants.append(once.tobytes())
         return entries
 
 
@@ -257,8 +265,8 @@ class _EntryWriter:
 class _Reader:
     """Decodes what `_EntryWriter` encoded."""
 
-    def __init__(self, graph: Graph):
-        self._graph = graph
+    def __init__(self, graph: Graph, constants: bytes):
+        self._graph, self._constants = graph, constants
         self._kernels: list[Kernel] = []
         self._makers: dict[str, Callable[[Any], Any]] = {
             "float": float.fromhex,
@@ -315,6 +323,6 @@ class _Reader:
     def _constant(self, *rest: Any) -> np.ndarray:
         if len(rest) == 1:
             return self._graph.constants[rest[0]]
-        dtype, shape, data = rest
-        held = np.frombuffer(bytes.fromhex(data), self.value(dtype), prod(shape))
-        return held.reshape(shape)
+        dtype, shape, stored, at = rest
+        held = np.frombuffer(self._constants, self.value(dtype), prod(stored), at)
+        return np.broadcast_to(held.copy().reshape(stored), shape)  # the copy is aligned

@@ -1,9 +1,9 @@
 """NVIDIA's GPUs through PyTorch: its context, its streams, its allocator, its graphs."""
 
-import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Any
@@ -11,25 +11,43 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...core.record import record
 from ..cache import keys
 from ..cache.disk import cache
+from ..collecting import no_collection
 from ..ir.schedule import Schedule
 from ..raw.arrays import RawArrays, arrays_on
 from ..target import Measure
 from . import driver
 from .gpu import GridFunctions, GridWork, Launch
-from .kernels import GridKernel
+from .kernels import EmittedGrid, GridKernel
 from .ptx import FEATURES
 from .runtime.measure import measure_steps
+from .tuning import tuning
 
 # The address of PyTorch's current stream on a GPU, by its number; a PyTorch without CUDA has none.
 raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", int)
 # The number of the current GPU, once PyTorch has begun to use them.
 _current_index: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", int)
-_ASSEMBLERS = 8  # threads, in each of which the driver assembles one kernel
-
-
+_COMPILERS = 16  # threads, in each of which LLVM and the driver compile one kernel
 _SAME = nullcontext()
+
+
+@record
+class _Code:
+    """A kernel on its way to the GPU.
+
+    digest  that of its text
+    key     that of its text on the disk, if it is not there yet
+    image   its machine code, unless it is loaded
+    made    whether that is new
+    """
+
+    kernel: GridKernel
+    digest: str
+    key: str = ""
+    image: bytes | None = None
+    made: bool = False
 
 
 class NvidiaGpu:
@@ -55,51 +73,75 @@ class NvidiaGpu:
     # Kernels
 
     def functions(self, works: Iterable[GridWork]) -> GridFunctions:
-        texts: dict[GridWork, GridKernel] = {}
-        images: dict[str, Any] = {}  # machine code, or its future, by the digest of the text
-        fetched = True
-        with ThreadPoolExecutor(_ASSEMBLERS) as pool, self.current():
-            context = self._context
-            for work in dict.fromkeys(works):
-                kernel, known = self._text(work)
-                texts[work], digest = kernel, sha256(kernel.ptx.encode()).hexdigest()
-                if not kernel.grid or digest in self._loaded or digest in images:
-                    continue
-                image = cache().fetch(self._key(digest))
-                fetched = fetched and known and image is not None
-                images[digest] = image or pool.submit(driver.assemble, kernel, context)
-            for kernel in texts.values():
-                digest = sha256(kernel.ptx.encode()).hexdigest()
-                if digest in images:
-                    self._load(digest, kernel, images.pop(digest))
-        return GridFunctions({w: self._launcher(k) for w, k in texts.items()}, fetched)
+        with ThreadPoolExecutor(_COMPILERS) as pool, self.current():
+            try:
+                return self._functions(dict.fromkeys(works), pool)
+            except BaseException:  # Ctrl-C, for one: what has not begun is not to
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
-    def _text(self, work: GridWork) -> tuple[GridKernel, bool]:
-        """A kernel's text, and whether the disk had it."""
-        key = keys.digest("ptx", (work, self.sm, FEATURES))
-        found = cache().fetch(key)
-        if found is not None:
-            return _unpack(found), True
-        made = work.build(self.sm)
-        cache().store(key, _pack(made))
-        return made, False
+    def _functions(self, works: Iterable[GridWork], pool: ThreadPoolExecutor) -> GridFunctions:
+        """The code of works that differ."""
+        context, codes = self._context, dict[GridWork, Future[_Code]]()
+        chosen = tuning()
+        for work in works:
+            key = keys.digest("ptx", (work, self.sm, FEATURES, chosen))
+            text = cache().fetch(key)
+            if text is None:
+                codes[work] = pool.submit(self._compile, key, work.emit(), context)
+            else:
+                codes[work] = self._fetch_image(_unpack(text), pool, context)
+        loaded = {work: self._load(code.result()) for work, code in codes.items()}
+        fetched = not any([code.key or code.made for code in loaded.values()])
+        return GridFunctions({w: self._launcher(code) for w, code in loaded.items()}, fetched)
+
+    def _compile(self, key: str, emitted: EmittedGrid, context: Any) -> _Code:
+        """A kernel by LLVM and the driver; in any thread."""
+        kernel = emitted.build(self.sm)
+        return self._assemble(_Code(kernel, _digest(kernel), key), context)
+
+    def _assemble(self, code: _Code, context: Any) -> _Code:
+        """A kernel by the driver; in any thread."""
+        if not code.kernel.grid or code.digest in self._loaded:
+            return code
+        return replace(code, image=driver.assemble(code.kernel, context), made=True)
+
+    def _fetch_image(
+        self, kernel: GridKernel, pool: ThreadPoolExecutor, context: Any
+    ) -> Future[_Code]:
+        """A kernel with its machine code, which is made if the disk has none."""
+        code = _Code(kernel, _digest(kernel))
+        if kernel.grid and code.digest not in self._loaded:
+            image = cache().fetch(self._key(code.digest))
+            if image is None:
+                return pool.submit(self._assemble, code, context)
+            code = replace(code, image=image)
+        done: Future[_Code] = Future()
+        done.set_result(code)
+        return done
 
     def _key(self, digest: str) -> str:
         return keys.digest("cubin", (digest, self.sm, driver.version()))
 
-    def _load(self, digest: str, kernel: GridKernel, image: Any) -> None:
-        if not isinstance(image, bytes):
-            image = image.result()
-            cache().store(self._key(digest), image)
-        function = driver.Function(image, kernel.name)
-        if kernel.shared:
-            function.allow_shared(kernel.shared)
-        self._loaded[digest] = function
+    def _load(self, code: _Code) -> _Code:
+        """Load a kernel; what is new is kept on the disk."""
+        if code.key:
+            cache().store(code.key, _pack(code.kernel))
+        if code.image is None or code.digest in self._loaded:
+            return code
+        if code.made:
+            cache().store(self._key(code.digest), code.image)
+        function = driver.Function(code.image, code.kernel.name)
+        if code.kernel.shared:
+            function.allow_shared(code.kernel.shared)
+        self._loaded[code.digest] = function
+        return code
 
-    def _launcher(self, kernel: GridKernel) -> Callable[[np.ndarray, list[int]], Launch]:
+    def _launcher(self, code: _Code) -> Callable[[np.ndarray, list[int]], Launch]:
+        kernel = code.kernel
         if not kernel.grid:
             return lambda words, positions: _nothing
-        function = self._loaded[sha256(kernel.ptx.encode()).hexdigest()]
+        function = self._loaded[code.digest]
 
         def bind(words: np.ndarray, positions: list[int]) -> Launch:
             base = words.ctypes.data
@@ -161,7 +203,8 @@ class NvidiaGpu:
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(self._capturing), _no_collection():
+        # Freeing other programs' graphs would end the capture.
+        with torch.cuda.stream(self._capturing), no_collection():
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 work()
@@ -185,20 +228,12 @@ def gpu_of(device: str) -> NvidiaGpu:
     return NvidiaGpu(device)
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """A block without garbage collection: freeing other programs' graphs would end a capture."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
 def _nothing() -> None:
     """Launch a grid without blocks."""
+
+
+def _digest(kernel: GridKernel) -> str:
+    return sha256(kernel.ptx.encode()).hexdigest()
 
 
 def _pack(kernel: GridKernel) -> bytes:

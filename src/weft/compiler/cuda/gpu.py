@@ -11,8 +11,8 @@ from ..ir.kernel import Kernel
 from ..ir.schedule import Schedule
 from ..raw.arrays import RawArrays
 from ..target import Measure
-from .kernels import GridKernel, build_kernel
-from .stage import Stage, build_stage
+from .kernels import EmittedGrid, emit_kernel
+from .stage import Stage, emit_stage
 
 
 @record
@@ -27,11 +27,11 @@ class GridWork:
     aligned: int
     stops: bool = False
 
-    def build(self, sm: int) -> GridKernel:
-        """Its PTX, for compute capability `sm`/10."""
+    def emit(self) -> EmittedGrid:
+        """Its code."""
         if isinstance(self.what, Kernel):
-            return build_kernel(self.what, sm, self.aligned, self.stops)
-        return build_stage(self.what, sm, self.stops)
+            return emit_kernel(self.what, self.aligned, self.stops)
+        return emit_stage(self.what, self.stops)
 
 
 class Launch(Protocol):

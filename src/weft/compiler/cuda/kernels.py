@@ -30,13 +30,33 @@ class GridKernel:
     shared: int
 
 
+@record
+class EmittedGrid:
+    """A kernel whose code is emitted, before LLVM; see `GridKernel`."""
+
+    name: str
+    module: LLModule
+    grid: int
+    block: int
+    shared: int
+
+    def build(self, sm: int) -> GridKernel:
+        """The kernel in PTX for compute capability `sm`/10; in any thread."""
+        return GridKernel(self.name, ptx_of(self.module, sm), self.grid, self.block, self.shared)
+
+
 GridPlan = FlatPlan | FoldPlan | PiecePlan
 
 
 def build_kernel(
     kernel: Kernel, sm: int = 90, aligned: int = 16, stops: bool = False
 ) -> GridKernel:
-    """A kernel as PTX for compute capability `sm`/10.
+    """A kernel as PTX for compute capability `sm`/10; see `emit_kernel`."""
+    return emit_kernel(kernel, aligned, stops).build(sm)
+
+
+def emit_kernel(kernel: Kernel, aligned: int = 16, stops: bool = False) -> EmittedGrid:
+    """The code of a kernel.
 
     aligned  what all its pointers are multiples of, in bytes, or more
     stops    whether it does nothing if the cell of its last parameter is not 0
@@ -46,7 +66,7 @@ def build_kernel(
     name = "weft_" + sha256(repr((kernel, aligned, stops)).encode()).hexdigest()[:20]
     machine = PtxMachine(module, name, len(kernel.operands) + len(kernel.results), stops)
     emit_grid(form, plan, machine, aligned)
-    return GridKernel(name, ptx_of(module, sm), plan.grid, plan.block, machine.dynamic)
+    return EmittedGrid(name, module, plan.grid, plan.block, machine.dynamic)
 
 
 def _attributes(plan: GridPlan) -> str:

@@ -4,9 +4,9 @@ from hashlib import sha256
 from typing import Protocol
 
 from ..emit.code import LLModule
-from .kernels import GridKernel
+from .kernels import EmittedGrid, GridKernel
 from .machine import Machine, PtxMachine
-from .ptx import FEATURES, ptx_of
+from .ptx import FEATURES
 
 
 class Stage(Protocol):
@@ -31,8 +31,13 @@ class Stage(Protocol):
 
 def build_stage(stage: Stage, sm: int, stops: bool = False) -> GridKernel:
     """A stage as PTX for compute capability `sm`/10; see `build_kernel`."""
+    return emit_stage(stage, stops).build(sm)
+
+
+def emit_stage(stage: Stage, stops: bool = False) -> EmittedGrid:
+    """The code of a stage; see `emit_kernel`."""
     module = LLModule(f'"nvvm.reqntid"="{stage.block}"', FEATURES)
     name = "weft_" + sha256(repr((stage, stops)).encode()).hexdigest()[:20]
     machine = PtxMachine(module, name, len(stage.arrays), stops)
     stage.emit(machine)
-    return GridKernel(name, ptx_of(module, sm), stage.grid, stage.block, machine.dynamic)
+    return EmittedGrid(name, module, stage.grid, stage.block, machine.dynamic)

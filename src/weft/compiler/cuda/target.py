@@ -24,6 +24,7 @@ from .passes import PASSES
 from .ptx import FEATURES
 from .routines.table import routine_of
 from .runtime.executable import CudaExecutable
+from .tuning import tuning
 
 
 class Cuda:
@@ -40,7 +41,7 @@ class Cuda:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        return ("cuda", self.gpu.sm, *FEATURES)
+        return ("cuda", self.gpu.sm, *FEATURES, tuning())
 
     def supports(self, graph: Graph, e: Equation) -> str:
         return supports(graph, e)

@@ -27,6 +27,7 @@ from ..ir.schedule import (
 )
 from ..ir.uses import arrays
 from ..ir.views import LOOKS, View, views_of
+from ..limits import Limits
 from ..memory import in_place
 from ..target import Lowering
 from .canonical import canonical
@@ -39,7 +40,7 @@ from .line_folds import split_lines
 from .order import Peak, Work, order_units, peak_of
 from .parts import Placement, fills, gaps, parts_of
 from .softmax import by_products
-from .two_stage_folds import split_stages
+from .two_stage_folds import Stages, split_stages
 
 
 def schedule_graph(
@@ -51,6 +52,32 @@ def schedule_graph(
     """
     made = Assembly(graph, target, donated or {}).schedule()
     return join_column_folds(made, target.limits)
+
+
+class KernelForms:
+    """The forms of kernels, by kernels: equal ones become one object.
+
+    Programs repeat their layers, and are assembled several times.
+    """
+
+    def __init__(self, limits: Limits):
+        self._limits = limits
+        self._finished: dict[Kernel, Kernel] = {}
+        self._stages: dict[Kernel, Stages | None] = {}
+
+    def finished(self, kernel: Kernel) -> Kernel:
+        """A fused kernel in the form in which it is computed."""
+        found = self._finished.get(kernel)
+        if found is None:
+            found = self._finished[kernel] = canonical(by_products(kernel))
+        return found
+
+    def stages(self, kernel: Kernel) -> Stages | None:
+        """The stages of a kernel that folds too much for one; None if one is enough."""
+        if kernel not in self._stages:
+            stages = split_stages(kernel, self._limits) or by_rows(kernel, self._limits)
+            self._stages[kernel] = stages or split_lines(kernel, self._limits)
+        return self._stages[kernel]
 
 
 class Assembly:
@@ -73,14 +100,20 @@ class Assembly:
         target: Lowering,
         donated: Mapping[int, int],
         in_place: bool = True,
+        groups: Grouping | None = None,
+        forms: KernelForms | None = None,
     ):
         """Lower a graph.
 
         in_place  whether parts of arrays may be computed in their places
+        groups    the groups of another assembly of this graph
+        forms     those of other assemblies for the target
         """
-        self.graph, self.views, self.target = graph, views_of(graph), target
-        views, grouping = self.views, Grouping(graph, self.views, target)
-        self.grouping = grouping
+        self.graph, self.target = graph, target
+        self._forms = forms or KernelForms(target.limits)
+        self.groups = groups or Grouping(graph, views_of(graph), target)
+        grouping = self.grouping = self.groups.copy()
+        views = self.views = grouping.views
         self.buffers: list[Buffer] = []
         self.constants: dict[int, np.ndarray] = {}
         self.buffer_of: dict[tuple[Any, ...], int] = {}  # by (root, shape, strides, offset)
@@ -375,9 +408,7 @@ class Assembly:
         origins = tuple(dict.fromkeys(self.graph.equations[k].origin for k in unit.equations))
         operands = tuple(map(self.view, reads))
         results = tuple([self.view(self.memory[x]) for x in stored])
-        limits = self.target.limits
-        stages = split_stages(kernel, limits) or by_rows(kernel, limits)
-        stages = stages or split_lines(kernel, limits)
+        stages = self._forms.stages(kernel)
         if stages is None:
             return [KernelStep(kernel, operands, results, origins)]
         lines = tuple(self._line(stages.length, dtype) for dtype in stages.lines)
@@ -412,21 +443,22 @@ class Assembly:
         """The kernel of a group, its operands in the order of first use, and its stored values."""
         equations = [self.graph.equations[k] for k in unit.equations]
         reads: dict[tuple, tuple[View, Operand]] = {}
+        number: dict[tuple, int] = {}
+        outside: dict[tuple[int, int], int] = {}  # by an equation's result and its operand
         for e in equations:
-            for x in e.inputs:
-                if not isinstance(x, Literal) and self.grouping.axes_in(group, x) is None:
+            for x in self.grouping.uses.arrays(e):
+                if self.grouping.axes_in(group, x) is None:
                     key, read = self._read(group, e, x)
                     reads.setdefault(key, read)
-        number = {key: n for n, key in enumerate(reads)}
+                    outside[e.outputs[0], x] = number.setdefault(key, len(number))
         steps: list[Step | FoldStep] = []
         made: dict[int, int] = {}
 
         def value(e: Equation, x):
             if isinstance(x, Literal):
                 return x
-            if self.grouping.axes_in(group, x) is None:
-                return number[self._read(group, e, x)[0]]
-            return made[self.grouping.member(group, x)]
+            n = outside.get((e.outputs[0], x))
+            return made[self.grouping.member(group, x)] if n is None else n
 
         for e in equations:
             self._step(e, [value(e, x) for x in e.inputs], steps, len(reads))
@@ -439,7 +471,7 @@ class Assembly:
         operands = tuple(operand for _, operand in reads.values())
         folded = tuple(sorted(group.folded))
         kernel = Kernel(tuple(group.domain), operands, tuple(steps), results, folded)
-        return canonical(by_products(kernel)), [v for v, _ in reads.values()], stored
+        return self._forms.finished(kernel), [v for v, _ in reads.values()], stored
 
     def _read(self, group: Group, e: Equation, x: int) -> tuple[tuple, tuple[View, Operand]]:
         v = self.memory[x]

@@ -1,9 +1,8 @@
 """Canonical kernels: kernels that access memory in the same way are equal."""
 
-from dataclasses import replace
 from typing import Any
 
-from ..ir.kernel import Kernel
+from ..ir.kernel import Kernel, Operand, Result
 
 
 def canonical(kernel: Kernel) -> Kernel:
@@ -35,14 +34,13 @@ def canonical(kernel: Kernel) -> Kernel:
             made.append((size, strides, folded))
     columns = [tuple(strides[i] for _, strides, _ in made) for i in range(len(accesses))]
     count = len(kernel.operands)
-    return replace(
-        kernel,
-        domain=tuple(size for size, _, _ in made),
-        operands=tuple(
-            replace(o, strides=s) for o, s in zip(kernel.operands, columns[:count], strict=True)
-        ),
-        results=tuple(
-            replace(r, strides=s) for r, s in zip(kernel.results, columns[count:], strict=True)
-        ),
-        folded=tuple(k for k, (_, _, folded) in enumerate(made) if folded),
+    read = zip(kernel.operands, columns[:count], strict=True)
+    stored = zip(kernel.results, columns[count:], strict=True)
+    return Kernel(
+        tuple([size for size, _, _ in made]),
+        tuple([Operand(o.dtype, strides) for o, strides in read]),
+        kernel.steps,
+        tuple([Result(r.value, strides, r.over_rows) for r, strides in stored]),
+        tuple([k for k, (_, _, folded) in enumerate(made) if folded]),
+        kernel.piece,
     )

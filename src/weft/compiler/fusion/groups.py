@@ -7,7 +7,9 @@ rows of smaller arrays are ever computed twice.
 """
 
 from collections.abc import Iterable
+from copy import copy
 from math import prod
+from typing import Self
 
 from ...core.record import record
 from ...graph.graph import Equation, Graph, Literal
@@ -45,6 +47,12 @@ class Grouping(Alignment):
         for k, e in enumerate(graph.equations):
             self._place(k, e)
         self._join_siblings()
+
+    def copy(self) -> Self:
+        """The same units, whose order may change by itself."""
+        made = copy(self)
+        made.order = self.order.copy()
+        return made
 
     # -- placing equations ---------------------------------------------------------------------
 

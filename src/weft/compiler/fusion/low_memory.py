@@ -8,7 +8,7 @@ from ..ir.schedule import Schedule
 from ..limits import Limits
 from ..memory import MemoryPlan, plan
 from ..target import Lowering
-from .assemble import Assembly
+from .assemble import Assembly, KernelForms
 from .joined_folds import join_column_folds
 from .output_shapes import shape_outputs
 from .remat import remat
@@ -22,11 +22,12 @@ def schedule_and_plan(
     donated   maps the position of an output to that of the input whose memory it may take
     tight     whether steps are going to run again, so that less memory is taken
     """
-    made, limits = Assembly(graph, target, donated), target.limits
+    limits, forms = target.limits, KernelForms(target.limits)
+    made = Assembly(graph, target, donated, forms=forms)
     schedule, placed = _plan(made)
     in_place = bool(made.placement.placed)
     if placed.peak >= limits.arena_bytes and made.early() > placed.peak * limits.remat_share:
-        other = Assembly(graph, target, donated, in_place=False)
+        other = Assembly(graph, target, donated, False, made.groups, forms)
         tried = _plan(other)
         if tried[1].peak < placed.peak * (1 - limits.remat_share):
             in_place, made, (schedule, placed) = False, other, tried
@@ -36,7 +37,9 @@ def schedule_and_plan(
             break
         peak, late = made.peak()
         graph = remat(made.graph, peak.alive, late, made.points, limits, switch)
-        other = None if graph is made.graph else Assembly(graph, target, donated, in_place)
+        other = None
+        if graph is not made.graph:
+            other = Assembly(graph, target, donated, in_place, forms=forms)
         tried = None if other is None else _plan(other)
         if other is not None and tried is not None and _saves(placed, tried[1], limits):
             if not _pays((schedule, placed), tried, target):

@@ -1,6 +1,7 @@
 """The order of units: each after its dependencies, freeing memory before allocating more."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from ...core.record import record
 
@@ -32,16 +33,17 @@ class Peak:
 def peak_of(works: Mapping[int, Work], order: Sequence[int], kept: frozenset[int]) -> Peak:
     """The peak of units in this order; `kept` are values that stay alive anyway."""
     last = {v: at for at, u in enumerate(order) for v in (*works[u].makes, *works[u].reads)}
-    sizes: dict[int, int] = {}
-    alive, nbytes = frozenset(), -1
-    worst = 0
-    for at, u in enumerate(order):
-        sizes |= {v: n for v, n in works[u].makes.items() if v not in kept}
-        held = sum(sizes.values())
-        sizes = {v: n for v, n in sizes.items() if last[v] > at}
-        if held > nbytes:
-            nbytes, alive, worst = held, frozenset(sizes), at
-    return Peak(max(nbytes, 0), alive, frozenset(order[worst + 1 :]))
+    made = {v: (at, n) for at, u in enumerate(order) for v, n in works[u].makes.items()}
+    made = {v: span for v, span in made.items() if v not in kept}
+    change = [0] * (len(order) + 1)
+    for v, (at, n) in made.items():
+        change[at] += n
+        change[last[v] + 1] -= n
+    held = list(accumulate(change[: len(order)]))
+    nbytes = max(held, default=0)
+    worst = held.index(nbytes) if held else 0
+    alive = frozenset([v for v, (at, _) in made.items() if at <= worst < last[v]])
+    return Peak(nbytes, alive, frozenset(order[worst + 1 :]))
 
 
 def order_units(works: Mapping[int, Work], kept: frozenset[int] = frozenset()) -> list[int]:
@@ -51,32 +53,38 @@ def order_units(works: Mapping[int, Work], kept: frozenset[int] = frozenset()) -
     allocates, then program order. `kept` are values that stay alive anyway.
     """
     sizes = {v: n for w in works.values() for v, n in w.makes.items() if v not in kept}
-    left: dict[int, int] = {}
-    for w in works.values():
-        for v in w.reads:
-            left[v] = left.get(v, 0) + 1
+    readers = _units_by({u: w.reads for u, w in works.items()})  # that have not run
     waiting = {u: set(w.needs) for u, w in works.items()}
-    after: dict[int, list[int]] = {}
-    for u, w in works.items():
-        for d in w.needs:
-            after.setdefault(d, []).append(u)
-    ready, done = [u for u, needs in waiting.items() if not needs], []
+    after = _units_by({u: w.needs for u, w in works.items()})
+    done: list[int] = []
 
     def price(u: int) -> tuple:
         w = works[u]
-        taken = sum(sizes.get(v, 0) for v in w.makes)
-        freed = sum(sizes.get(v, 0) for v in w.reads if left[v] == 1)
+        taken = sum([sizes.get(v, 0) for v in w.makes])
+        freed = sum([sizes.get(v, 0) for v in w.reads if len(readers[v]) == 1])
         return not w.urgent, taken - freed, u
 
+    ready = {u: price(u) for u, needs in waiting.items() if not needs}
     while ready:
-        u = min(ready, key=price)
-        ready.remove(u)
+        _, _, u = min(ready.values())
+        del ready[u]
         done.append(u)
         for v in works[u].reads:
-            left[v] -= 1
+            readers[v].discard(u)
+            if len(readers[v]) == 1:  # its last reader frees it
+                ready |= {w: price(w) for w in readers[v] if w in ready}
         for later in after.get(u, ()):
             waiting[later].discard(u)
             if not waiting[later]:
-                ready.append(later)
+                ready[later] = price(later)
     assert len(done) == len(works), "units wait for each other"
     return done
+
+
+def _units_by(found: Mapping[int, frozenset[int]]) -> dict[int, set[int]]:
+    """The units that have each of these."""
+    units: dict[int, set[int]] = {}
+    for u, members in found.items():
+        for x in members:
+            units.setdefault(x, set()).add(u)
+    return units

@@ -12,6 +12,13 @@ class Precedence:
         self._before: dict[int, int] = {}
         self._followed = 0  # units that another one depends on
 
+    def copy(self) -> "Precedence":
+        """The same order, which may change by itself."""
+        made = Precedence()
+        made.needs = {u: set(needs) for u, needs in self.needs.items()}
+        made._before, made._followed = dict(self._before), self._followed
+        return made
+
     def add(self, u: int) -> None:
         """Add a unit without dependencies."""
         self.needs[u], self._before[u] = set(), 0

@@ -87,9 +87,9 @@ def renumber(step: Step | FoldStep, number: Mapping[int, int]) -> Step | FoldSte
 def renumber(step: Step | FoldStep, number: Mapping[int, int]) -> Step | FoldStep:
     """The same step with its value numbers mapped to those of another kernel."""
     if isinstance(step, FoldStep):
-        return replace(step, value=number[step.value])
+        return FoldStep(step.kind, number[step.value], step.dtype)
     inputs = [i if isinstance(i, Literal) else number[i] for i in step.inputs]
-    return replace(step, inputs=tuple(inputs))
+    return Step(step.row, tuple(inputs), step.dtype, step.static)
 
 
 @record

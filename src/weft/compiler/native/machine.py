@@ -1,6 +1,8 @@
 """The host machine: optimise LLVM IR for it, and load the objects."""
 
 import os
+from collections.abc import Callable
+from ctypes import CDLL, string_at
 from functools import lru_cache
 from itertools import count
 from threading import RLock
@@ -8,6 +10,7 @@ from typing import Any
 from weakref import ref
 
 import llvmlite.binding as llvm
+from llvmlite.binding import ffi
 
 from ...core.once import once
 from ...core.record import record
@@ -68,6 +71,11 @@ def host() -> Processor:
 @lru_cache(maxsize=None)  # called with the lock only
 def _machine(target: Processor, level: int = 3) -> llvm.TargetMachine:
     """LLVM's code generator for a processor, at a level of optimisation."""
+    return _new_machine(target, level)
+
+
+def _new_machine(target: Processor, level: int = 3) -> llvm.TargetMachine:
+    """The same as an object of its own; with the lock."""
     if target.system:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
@@ -80,23 +88,30 @@ def _machine(target: Processor, level: int = 3) -> llvm.TargetMachine:
     )
 
 
-def _parse(module: LLModule, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+def _parse(
+    module: LLModule, machine: llvm.TargetMachine, context: llvm.ContextRef | None = None
+) -> llvm.ModuleRef:
     """The module parsed and verified by LLVM."""
-    parsed = llvm.parse_assembly(str(module))
+    parsed = llvm.parse_assembly(str(module), context)
     parsed.triple = machine.triple
     parsed.data_layout = str(machine.target_data)
     parsed.verify()
     return parsed
 
 
-def _optimise(module: LLModule, target: Processor) -> llvm.ModuleRef:
+_Run = Callable[[llvm.FunctionPassManager, llvm.ValueRef, llvm.PassBuilder], Any]
+
+
+def _optimise(
+    parsed: llvm.ModuleRef,
+    machine: llvm.TargetMachine,
+    run: _Run = llvm.FunctionPassManager.run,
+) -> llvm.ModuleRef:
     """The module after a few of LLVM's passes.
 
     Kernels are emitted with their lanes, blocks and accumulators, so only these passes of the level
     3 pipeline find anything to do; they take a sixth of its time and leave the same code.
     """
-    machine = _machine(target)
-    parsed = _parse(module, machine)
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     builder = llvm.create_pass_builder(machine, tuning)
     passes = llvm.create_new_function_pass_manager()
@@ -107,7 +122,7 @@ def _optimise(module: LLModule, target: Processor) -> llvm.ModuleRef:
     passes.add_dead_code_elimination_pass()
     for function in parsed.functions:
         if not function.is_declaration:
-            passes.run(function, builder)
+            run(passes, function, builder)
     return parsed
 
 
@@ -121,15 +136,38 @@ def compile_module(
         if quickly:
             machine = _machine(target, 0)
             return machine.emit_object(_parse(module, machine))
-        return _machine(target).emit_object(_optimise(module, target))
+        machine = _machine(target)
+        return machine.emit_object(_optimise(_parse(module, machine), machine))
 
 
 @shielded
 def assembly(module: LLModule, target: Processor | None = None) -> str:
-    """A module as the processor's assembly."""
+    """A module as the processor's assembly; several threads may call this at the same time.
+
+    What takes long is done without locks. So it has a context and a code generator of its own.
+    """
     target = target or host()
     with _lock:
-        return _machine(target).emit_assembly(_optimise(module, target))
+        machine = _new_machine(target)
+        parsed = _parse(module, machine, llvm.create_context())
+    _optimise(parsed, machine, _unlocked("LLVMPY_RunNewFunctionPassManager"))
+    with ffi.OutputString() as failure:
+        made = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, parsed, 0, failure)
+        if not made:
+            raise RuntimeError(str(failure))
+    try:
+        start, size = ffi.lib.LLVMPY_GetBufferStart(made), ffi.lib.LLVMPY_GetBufferSize(made)
+        return string_at(start, size).decode()
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(made)
+
+
+@once
+def _unlocked(name: str) -> Any:
+    """A function of llvmlite's library without the lock that lets one thread at a time call it."""
+    locked, function = getattr(ffi.lib, name), getattr(CDLL(ffi.lib._name), name)
+    function.argtypes, function.restype = locked.argtypes, locked.restype
+    return function
 
 
 # Objects that one linker loads.

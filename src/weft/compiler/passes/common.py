@@ -6,6 +6,7 @@ import numpy as np
 
 from ...core.exact import exact
 from ...graph.graph import Equation, Graph, Literal
+from ..ir.repeated import stored_part
 from .rewriting import Builder, Replacement, rewrite
 
 
@@ -37,12 +38,14 @@ def common(graph: Graph) -> Graph:
 
 def _merge_constants(graph: Graph) -> Graph:
     """Merge constants with the same bytes, dtype and shape."""
-    first: dict[tuple, int] = {}
-    same: dict[int, int] = {}
+    alike: dict[tuple, list[int]] = {}
     for i, value in graph.constants.items():
         if isinstance(value, np.ndarray):
-            key = value.dtype, value.shape, value.tobytes()
-            same[i] = first.setdefault(key, i)
+            alike.setdefault((value.dtype, value.shape), []).append(i)
+    same: dict[int, int] = {}
+    for some in alike.values():
+        if len(some) > 1:
+            same |= _first_equal({i: graph.constants[i] for i in some})
     if all(i == j for i, j in same.items()):
         return graph
 
@@ -53,3 +56,12 @@ def _merge_constants(graph: Graph) -> Graph:
     constants = {i: v for i, v in graph.constants.items() if same.get(i, i) == i}
     outputs = [same.get(i, i) for i in graph.outputs]
     return Graph(graph.avals, graph.inputs, constants, equations, outputs)
+
+
+def _first_equal(constants: dict[int, np.ndarray]) -> dict[int, int]:
+    """The first of the constants with the same bytes as each, all of one dtype and shape."""
+    stored = {i: stored_part(x) for i, x in constants.items()}
+    if len({x.shape for x in stored.values()}) > 1:
+        stored = constants
+    first: dict[bytes, int] = {}
+    return {i: first.setdefault(x.tobytes(), i) for i, x in stored.items()}

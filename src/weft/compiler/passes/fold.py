@@ -11,6 +11,7 @@ from ...core.dispatch import beside_bfloat16
 from ...errors import WeftError
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.structured import inner_graphs
+from ..ir.repeated import stored_part
 from .rewriting import Builder, Replacement, rewrite
 
 # A constant larger than this, and than its operands, stays an equation.
@@ -75,7 +76,7 @@ def _with_numbers(builder: Builder, e: Equation, known: list, made: tuple) -> Re
     if not (e.op.compares or e.op.name in ARITHMETIC):
         return None
     inputs = tuple(
-        Literal(v.reshape(-1)[0].item()) if isinstance(v, np.ndarray) and _is_number(v) else i
+        Literal(v.item(0)) if isinstance(v, np.ndarray) and _is_number(v) else i
         for i, v in zip(e.inputs, known, strict=True)
     )
     if inputs == e.inputs or e.op.shape(*map(builder.aval, inputs), *e.static) != made[0]:
@@ -87,7 +88,8 @@ def _is_number(v: np.ndarray) -> bool:
     """Whether all elements equal one number that Python can represent."""
     if not v.size or v.dtype.kind not in "biuf":
         return False
+    v = stored_part(v)
     if v.size == 1:
         return True
     bits = np.ascontiguousarray(v).reshape(-1).view(f"V{v.dtype.itemsize}")
-    return not any(v.strides) or bool((bits == bits[0]).all())
+    return bool((bits == bits[0]).all())

@@ -17,6 +17,7 @@ from ..machine import POINTER, WORD, Machine
 from .routine import GridRoutine, RoutineStage
 
 
+@lru_cache(maxsize=1 << 14)
 def access_of(kernel: Kernel, number: int) -> RoutineArray:
     """What a kernel accesses of one of its arrays: operands, then results."""
     accesses: tuple[Operand | Result, ...] = (*kernel.operands, *kernel.results)

@@ -4,7 +4,6 @@ A profile function is called at every call. User code is recorded with its globa
 only the names are recorded, since it may read objects of the user.
 """
 
-import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import numpy as np
 from .... import errors
 from ....core.origin import is_internal, line_of
 from ....core.settings import current
+from ...collecting import no_collection
 from .bytecode import find_names
 from .profile import Calls
 
@@ -172,14 +172,10 @@ def watch_frames(name: str) -> Iterator[RanCode]:
     """A block whose function calls are recorded; `name` is that of the traced function."""
     watcher = _Watcher(name)
     calls = watcher.ran.calls = Calls(watcher)
-    states, collects = _random_states(), gc.isenabled()
-    gc.disable()  # its callbacks and finalisers are not part of the function
-    try:
-        with calls.watch():
-            yield watcher.ran
-    finally:
-        if collects:
-            gc.enable()
+    states = _random_states()
+    # The callbacks and finalisers of a collection are not part of the function.
+    with no_collection(), calls.watch():
+        yield watcher.ran
     if watcher.refused is not None:
         raise watcher.refused
     if states != _random_states():
