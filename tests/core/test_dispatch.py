@@ -1,5 +1,7 @@
 """Applying operations: what comes in, and what a failed computation says."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -93,3 +95,13 @@ def test_raw_arrays_in_raw_arrays_out():
 
     assert type(exp(np.ones(2))) is np.ndarray and type(exp(torch.ones(2))) is torch.Tensor
     assert type(multiply(np.ones(2), 2.0)) is np.ndarray
+
+
+@pytest.mark.parametrize("other", ["float32", "float64", "bfloat16", "int64"])
+def test_an_array_whose_dtype_is_another_object(other):
+    x = pickle.loads(pickle.dumps(wf.Parameter(np.ones(3, np.float32))))
+    assert x._data.dtype is not np.dtype("float32")
+    y = wf.tensor([1, 2, 3], dtype=other)
+    expected = wf.ones(3, dtype="float32") + y
+    for z in (x + y, y + x):
+        assert z.tolist() == [2.0, 3.0, 4.0] and z.dtype == expected.dtype

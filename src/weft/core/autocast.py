@@ -6,17 +6,16 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
-from . import dtypes
-from .backends import BACKENDS
+from . import dtypes, versions
+from .backends import BACKENDS, PYTHON_SCALARS
 from .dispatch import above, finish
 from .node import Leaf
 from .op import Caller, Op
 from .record import field, record
 from .recording import record_node
-from .settings import RECORD, current, exactly
+from .settings import RECORD, current
 from .types import Array
 from .value import GROUND, RESULT, TENSORS, wrap
-from .versions import last_write
 
 HALF, SINGLE, ANY = "half", "single", "any"
 COLUMNS = (HALF, SINGLE, ANY)
@@ -24,6 +23,7 @@ _settings = current.get
 P = ParamSpec("P")
 T = TypeVar("T")
 _CASTABLE = frozenset((*dtypes.HALF, dtypes.float32))
+_NOTHING = (None, None)  # what a cast saves of (y, x)
 
 
 Casts: TypeAlias = list[tuple[int, np.dtype]]
@@ -60,9 +60,12 @@ class Autocast:
         """(position, dtype) of the arguments to be cast."""
         key: list[Any] = [op.name, op.precision, op.promote]
         for a in args:
-            if a.__class__ not in GROUND:
+            if a.__class__ in GROUND:
+                key.append(a._data.dtype)
+            elif a.__class__ in PYTHON_SCALARS:
+                key.append(None)  # which is never cast
+            else:
                 return self._find_casts(op, args)
-            key.append(a._data.dtype)
         found = self._found.get(row := tuple(key))
         if found is None:
             found = self._found[row] = self._find_casts(op, args)
@@ -77,9 +80,10 @@ class Autocast:
             return []
         return [(i, dtype) for i in places if _differs(args[i].dtype, dtype)]
 
-    def cast(self, x: Array, dtype: np.dtype) -> Array:
-        """x cast to a dtype, as an operation that is recorded."""
-        return above.cast(x, dtype) if self.kept is None else self.kept.cast(x, dtype)
+    @property
+    def cast(self) -> Callable[[Array, np.dtype], Array]:
+        """(x, dtype) -> x cast to a dtype, as an operation that is recorded."""
+        return above.cast if self.kept is None else self.kept.cast
 
 
 class KeptCasts:
@@ -91,35 +95,32 @@ class KeptCasts:
     """
 
     def __init__(self) -> None:
-        # By id and dtype: the parameter (which holds the id), its memory and version, the copy.
-        self._made: dict[tuple[int, np.dtype], tuple[Array, Any, Any, Any]] = {}
+        # By id and dtype: the parameter (which holds the id), its memory, its count of writes and
+        # the latest of all stamps, both before the cast, and the copy.
+        self._made: dict[tuple[int, np.dtype], tuple[Array, Any, int, int, Any]] = {}
         self._open = True
 
     def cast(self, x: Array, dtype: np.dtype) -> Array:
-        """x cast to a dtype, from the copy there is if it is still right."""
-        version = self._version(x) if self._open and dtype in dtypes.HALF else None
-        if version is None:
-            return above.cast(x, dtype)
-        key, raw = (id(x), dtype), x._data
-        _, memory, then, copy = self._made.get(key, (None, None, None, None))
-        if memory is raw and then == version:
-            return _recorded_cast(x, copy, dtype)
-        made = above.cast(x, dtype)
-        self._made[key] = x, raw, version, made._data
-        return made
-
-    def _version(self, x: Array) -> tuple[int, int | None] | None:
-        """When a parameter's memory was last written to; None: x is none, or it is unknown.
+        """x cast to a dtype, from the copy there is if it is still right.
 
         PyTorch counts writes, but not those of its fused optimizers; the house's own are stamped.
         """
-        if x.__class__ not in GROUND or _settings().staging is not None:
-            return None
-        leaf = x.requires_grad and x.is_leaf
-        if not leaf and x.__class__ is RESULT[0]:
-            return None
-        count = BACKENDS[x._data.__class__].version(x._data)
-        return None if count is None else (count, last_write(x._data))
+        if not _is_parameter(x) or not self._open or dtype not in dtypes.HALF:
+            return above.cast(x, dtype)
+        raw = x._data
+        count = BACKENDS[raw.__class__].version(raw)
+        if count is None:
+            return above.cast(x, dtype)
+        found = self._made.get((id(x), dtype))
+        latest = versions.latest
+        if found is not None:
+            _, memory, writes, then, copy = found
+            if memory is raw and writes == count:
+                if then == latest or not _is_stamped_since(raw, then):
+                    return _recorded_cast(x, copy, dtype)
+        made = above.cast(x, dtype)
+        self._made[id(x), dtype] = x, raw, count, latest, made._data
+        return made
 
     def close(self) -> None:
         """Drop the copies, and keep no more: the block is over."""
@@ -127,15 +128,27 @@ class KeptCasts:
         self._made.clear()
 
 
+def _is_parameter(x: Array) -> bool:
+    """Whether x is a leaf that requires a gradient, or was made by the user as a parameter is."""
+    if x.__class__ not in GROUND or _settings().staging is not None:
+        return False
+    return x._node.__class__ is Leaf or x.__class__ is not RESULT[0]
+
+
+def _is_stamped_since(raw: Any, latest: int) -> bool:
+    """Whether memory was overwritten after the stamp `latest`: later stamps are smaller."""
+    when = versions.last_write(raw)
+    return when is not None and when < latest
+
+
 def _recorded_cast(x: Array, copy: Any, dtype: np.dtype) -> Array:
     """A cast of a parameter that was computed before, as a new tensor."""
-    node, op, settings = x._node, above.cast.op, _settings()
-    if settings.way is not RECORD or (node is not None and node.__class__ is not Leaf):
+    node, op = x._node, above.cast.op
+    if _settings().way_uncast is not RECORD or (node is not None and node.__class__ is not Leaf):
         return finish(op, [x], [x._data], copy, (dtype,), copy.__class__)
-    made = wrap(copy)
     if node is not None:
-        made._node = record_node(op, copy, (node,), (None, None), (dtype,))
-    return made
+        node = record_node(op, copy, (node,), _NOTHING, (dtype,))
+    return wrap(copy, node)
 
 
 def _castable(found: Iterable[np.dtype]) -> bool:
@@ -175,14 +188,18 @@ def computed_in(column: str, name: str | None = None) -> Callable[[Callable[P, T
 
         @wraps(f)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            autocast = _settings().autocast
+            settings = _settings()
+            autocast = settings.autocast
             if autocast is None:
                 return f(*args, **kwargs)
             dtype = autocast.dtype_for(own, column)
             if dtype is not None and _castable(t.dtype for t in _tensors((args, kwargs))):
                 args, kwargs = _cast((args, kwargs), dtype, autocast)
-            with exactly():
+            token = current.set(settings.exact)
+            try:
                 return f(*args, **kwargs)
+            finally:
+                current.reset(token)
 
         return call
 

@@ -36,6 +36,8 @@ class Aval:
 
 def broadcast(op: str, *shapes: Shape) -> Shape:
     """The common shape of `shapes`, or an error that shows them."""
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return tuple(shapes[0])
     ndim = max(map(len, shapes), default=0)
     out = []
     for k in range(-ndim, 0):

@@ -4,7 +4,15 @@ from functools import lru_cache
 from typing import Any
 
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
-from .dispatch import above, apply, beside_bfloat16, ready_arrays
+from .dispatch import (
+    above,
+    apply,
+    apply_cast,
+    beside_bfloat16,
+    is_uncast,
+    promote_pair,
+    ready_arrays,
+)
 from .dtypes import bfloat16, float32, float64
 from .node import Severed
 from .op import Caller, Op
@@ -17,7 +25,7 @@ from .recording import (
     sever,
     values_to_save,
 )
-from .settings import GENERAL, RECORD, current
+from .settings import CASTING, GENERAL, RECORD, current
 from .share import LENT, lend
 from .value import GROUND, HIGHER, RESULT
 
@@ -84,14 +92,15 @@ above.caller = caller
 def _variadic(op: Op, public: bool):
     """A sequence of arrays, then static parameters."""
     kernels, higher, result = KERNELS[op], HIGHER, RESULT
-    lends = op.views in LENT
+    lends, uncast = op.views in LENT, is_uncast(op)
 
     def call(args, *static):
         if not public and args and args[0].__class__ in kernels:
             if not any([a.__class__ in higher for a in args]):
                 return kernels[args[0].__class__](args, *static)
-        way = _settings().way
-        raws, cls = ready_arrays(op, args) if way is not GENERAL else (None, None)
+        settings = _settings()
+        way = settings.way_uncast if uncast else settings.way
+        raws, cls = ready_arrays(op, args) if way < GENERAL else (None, None)
         if cls is None:
             return apply(op, tuple(args), static, public)
         try:
@@ -132,11 +141,14 @@ def _general(op: Op, public: bool):
 def _several(op: Op, public: bool):
     """Several results of tensors that need no conversion; else the general path."""
     arity, kernels, ground, result = op.arity, KERNELS[op], GROUND, RESULT
-    general = _general(op, public)
+    general, uncast = _general(op, public), is_uncast(op)
 
     def call(*args):
         if args[0].__class__ in ground:
-            way = _settings().way
+            settings = _settings()
+            way = settings.way_uncast if uncast else settings.way
+            if way is CASTING:
+                return apply_cast(op, args[:arity], args[arity:], public, settings)
             raws, cls = ready_arrays(op, args[:arity]) if way is not GENERAL else ((), None)
             if cls is not None:
                 static = args[arity:]
@@ -144,7 +156,7 @@ def _several(op: Op, public: bool):
                     zs = kernels[cls](*raws, *static)
                 except Exception:
                     return general(*args)  # explains
-                parents = tuple([a._node for a in args[:arity]])
+                parents = tuple([a._node if a.__class__ in ground else None for a in args[:arity]])
                 recorded = parents.count(None) != arity
                 if not recorded or (way is RECORD and not _marked(parents)):
                     outs = []
@@ -170,11 +182,12 @@ def _comparison_caller(op: Op, public: bool):
     """Two arguments without a derivative, as comparisons have."""
     kernels, ground, higher, result = KERNELS[op], GROUND, HIGHER, RESULT
     alike = op.rule is None and op.outputs == 1 and not op.floating and op.promote == (0, 1)
+    alike = alike and is_uncast(op)
 
     def call(x, y, *static):
         cx = x.__class__
         if cx in ground:
-            if alike and _settings().way is not GENERAL:
+            if alike and _settings().way_uncast is not GENERAL:
                 a, b = x._data, y._data if y.__class__ in ground else y
                 cls = a.__class__
                 real = b.__class__ is float and a.dtype in _FLOATS
@@ -204,12 +217,17 @@ def _ternary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     promoted = op.promote or (0,)
     one, *others = promoted
     another, third = others[0] if others else one, promoted[-1]
-    keep = getattr(op.rule, "keep", None)
+    all_of_them = saved_flags(op, (True, True, True))
+    keep, uncast = getattr(op.rule, "keep", None), is_uncast(op)
 
-    def call(x, y, z, *static):
+    def call(x, y, z, *static):  # noqa: C901
         if x.__class__ in ground and y.__class__ in ground and z.__class__ in ground:
+            settings = _settings()
+            way = settings.way_uncast if uncast else settings.way
+            if way is CASTING:
+                return apply_cast(op, (x, y, z), static, public, settings)
             raws = (x._data, y._data, z._data)
-            cls, way = raws[0].__class__, _settings().way
+            cls = raws[0].__class__
             dtype = raws[one].dtype
             alike = raws[1].__class__ is cls and raws[2].__class__ is cls
             alike = alike and dtype is raws[another].dtype and dtype is raws[third].dtype
@@ -226,7 +244,11 @@ def _ternary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                     if way is RECORD:
                         parents = (x._node, y._node, z._node)
                         if parents != _NONE:
-                            _record_several(op, t, parents, raws, static)
+                            saved = _saved_of(parents, (out, *raws), all_of_them)
+                            if saved is None:
+                                _record_several(op, t, parents, raws, static)
+                            else:
+                                t._node = record_node(op, out, parents, saved, static)
                     return t
         elif not public and x.__class__ in kernels:
             if y.__class__ not in higher and z.__class__ not in higher:
@@ -239,6 +261,14 @@ def _ternary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
 
 
 _NONE = (None, None, None)
+
+
+def _saved_of(parents, values, flags) -> tuple | None:
+    """What is saved if all parents are recorded; None if one is not, or is marked `Severed`."""
+    for p in parents:
+        if p is None or p.__class__ is Severed:
+            return None
+    return tuple([v if f else None for v, f in zip(values, flags)])  # noqa: B905
 
 
 def _record_several(op: Op, t, parents, raws, static) -> None:
@@ -266,13 +296,14 @@ def _shape_caller(op: Op, public: bool):  # noqa: C901  (the hot path is written
     keep_y, keep_x = saved_flags(op, (True,))
     lends, copies = op.views in LENT, op.views == "sometimes"
     points = op.name != "slice_"  # one element of an array is a copy
-    recast = op.recast
+    recast, uncast = op.recast, is_uncast(op)
 
     def call(x, *static):  # noqa: C901  (the hot path is written out)
         cls = x.__class__
         if cls in ground:
-            way = _settings().way
-            if way is GENERAL:
+            settings = _settings()
+            way = settings.way_uncast if uncast else settings.way
+            if way >= GENERAL:
                 return apply(op, (x,), static, public)
             a = x._data
             cls = a.__class__
@@ -315,18 +346,22 @@ def _shape_caller(op: Op, public: bool):  # noqa: C901  (the hot path is written
     return call
 
 
-def _unary(op: Op, public: bool):
+def _unary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     """One tensor and nothing else."""
     kernels, ground, result = KERNELS[op], GROUND, RESULT
     keep = getattr(op.rule, "keep", None)
     keep_y, keep_x = (False, False) if keep else saved_flags(op, (True,))
     nothing = None if keep or keep_y or keep_x else (None, None)
+    uncast = is_uncast(op)
 
     def call(x):
         cls = x.__class__
         if cls in ground:
-            way = _settings().way
-            if way is GENERAL:
+            settings = _settings()
+            way = settings.way_uncast if uncast else settings.way
+            if way >= GENERAL:
+                if way is CASTING:
+                    return apply_cast(op, (x,), (), public, settings)
                 return apply(op, (x,), (), public)
             a = x._data
             cls = a.__class__
@@ -365,15 +400,18 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     both = saved_flags(op, (True, True))
     left, right = saved_flags(op, (True, False)), saved_flags(op, (False, True))
     nothing = None if any(both) else _NONE
+    uncast, promotes = is_uncast(op), op.promote is None or {0, 1} <= {*op.promote}
 
     def call(x, y):  # noqa: C901
-        cx, cy = x.__class__, y.__class__
+        cx, cy, mixed = x.__class__, y.__class__, False
         if cx in ground:
             a, p = x._data, x._node
             cls, dtype = a.__class__, a.dtype
             if cy in ground:
                 b, q = y._data, y._node
-                fits = b.__class__ is cls and b.dtype is dtype
+                fits = b.__class__ is cls
+                if fits and b.dtype is not dtype:
+                    fits, mixed = False, promotes
             else:
                 fits = cy in _REAL_SCALARS
                 b, q = y, None
@@ -398,7 +436,10 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
             return kernels[cx](x, y)
         else:
             return apply(op, (x, y), (), public)
-        way = _settings().way
+        settings = _settings()
+        way = settings.way_uncast if uncast else settings.way
+        if way is CASTING:
+            return apply_cast(op, (x, y), (), public, settings)
         if fits and way is not GENERAL:
             try:
                 z = kernels[cls](a, b)
@@ -430,6 +471,10 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                 else:
                     t._node = None
                 return t
+        elif mixed and way is not GENERAL:
+            pair = promote_pair(x, y)
+            if pair is not None:
+                return call(*pair)
         return apply(op, (x, y), (), public)
 
     return call

@@ -14,7 +14,7 @@ from .explain import explain_at_level, explain_error
 from .numbers import plain_in, unwrap_number
 from .op import TABLE, Caller, Op
 from .recording import inexact, mark, track
-from .settings import current
+from .settings import GENERAL, Settings, current
 from .share import LENT, lend
 from .types import Array, Raw, Static
 from .value import GROUND, TENSORS, wrap
@@ -62,13 +62,15 @@ def _lies_in(raw: Raw, other: Raw) -> bool:
 
 def _apply_row(op: Op, args: Sequence[Array], static: Static, public: bool) -> Any:
     settings = current.get()
-    autocast = settings.autocast
+    casting = settings.autocast is not None
     if settings.staging is not None:
         args, static = settings.staging.lift_arguments(args), plain_in(static)
-    if autocast is not None and (public or any([a.__class__ in TENSORS for a in args])):
-        return _apply_cast(op, args, static, public, autocast)
-    raws, cls = ready_arrays(op, args)
+    # Arrays that need no conversion are not cast either, for a row that autocast leaves alone.
+    leaves = not casting or (settings.way_uncast is not GENERAL and is_uncast(op))
+    raws, cls = ready_arrays(op, args) if leaves else ((), None)
     if cls is None:
+        if casting and (public or any([a.__class__ in TENSORS for a in args])):
+            return apply_cast(op, args, static, public, settings)
         if any([a.__class__ in BOXED for a in args]):
             return _climb(op, args, static, public)
         if not public and not any(type(a) in GROUND for a in args):
@@ -92,20 +94,35 @@ def _apply_row(op: Op, args: Sequence[Array], static: Static, public: bool) -> A
     return finish(op, args, raws, z, static, cls)
 
 
-def _apply_cast(op: Op, args: Sequence[Array], static: Static, public: bool, autocast: Any) -> Any:
+def is_uncast(op: Op) -> bool:
+    """Whether autocast leaves the arguments as they are, unless its columns are overridden.
+
+    Not so outside of the table: a custom operation must not see autocast at all.
+    """
+    return op.precision == "any" and TABLE.get(op.name) is op
+
+
+def apply_cast(
+    op: Op, args: Sequence[Array], static: Static, public: bool, settings: Settings
+) -> Any:
     """`apply` under autocast: cast the arguments, and run everything below without autocast."""
-    if not all([a.__class__ in TENSORS for a in args]):
-        args = lift_foreign(op, args)
-    token = current.set(current.get().exact)
+    for a in args:
+        if a.__class__ not in TENSORS:
+            args = lift_foreign(op, args)
+            break
+    autocast = settings.autocast
+    token = current.set(settings.exact)
     try:
         wanted = autocast.casts(op, args)
         if wanted:
             args = list(args)
+            cast = autocast.cast
             for i, dtype in wanted:
-                args[i] = autocast.cast(args[i], dtype)
+                args[i] = cast(args[i], dtype)
         if TABLE.get(op.name) is not op:  # its caller would be kept for ever
             return apply(op, args, static, public)
-        return op.call(above.caller(op, public), args, static)
+        call = above.caller(op, public)
+        return call(args, *static) if op.arity is None else call(*args, *static)
     finally:
         current.reset(token)
 
@@ -179,29 +196,40 @@ def _alike(op: Op, args) -> bool:
 
 
 def ready_arrays(op: Op, args: Sequence[Array]) -> tuple[list[Raw], type | None]:
-    """(raw arrays, their type) if the arguments are tensors that need no conversion."""
+    """(raw arrays, their type) if the arguments are tensors that need no conversion.
+
+    Python numbers need none where the row does not promote its argument: they stay as they are.
+    """
     raws = []
     first = None
     for a in args:
         if a.__class__ not in GROUND:
-            return raws, None
+            if a.__class__ not in PYTHON_SCALARS or op.promote is None or len(raws) in op.promote:
+                return raws, None
+            raws.append(a)
+            continue
         raw = a._data
         raws.append(raw)
         if first is None:
             first = raw
         elif raw.__class__ is not first.__class__ or raw.device != first.device:
             return raws, None
+    return raws, None if first is None or not _need_no_cast(op, raws) else first.__class__
+
+
+def _need_no_cast(op: Op, raws: list[Raw]) -> bool:
+    """Whether the promoted ones of some arrays are of one dtype, in which the row computes."""
     picked = range(len(raws)) if op.promote is None else op.promote
-    if picked:
-        dtype = raws[picked[0]].dtype
-        for i in picked:
-            if raws[i].dtype is not dtype:
-                return raws, None
-        if op.floating and not inexact(raws[picked[0]]):
-            return raws, None
-        if op.integral and dtype in dtypes.RAW_BOOLEANS:
-            return raws, None
-    return raws, first.__class__
+    if not picked:
+        return True
+    first = raws[picked[0]]
+    dtype = first.dtype
+    for i in picked:
+        if raws[i].dtype is not dtype:
+            return False
+    if op.floating and not inexact(first):
+        return False
+    return not (op.integral and dtype in dtypes.RAW_BOOLEANS)
 
 
 def _raw(op: Op, args, static):
@@ -275,6 +303,32 @@ def harmonise(op: Op, args: list[Array]) -> list[Array]:
         elif type(args[i]) in TENSORS and args[i].dtype != common:
             args[i] = above.cast(args[i], common)
     return args
+
+
+# What each of two raw dtypes is cast to beside the other, None if it stays.
+_PAIRS: dict[tuple[Any, Any], tuple[Any, Any]] = {}
+
+
+def promote_pair(x: Array, y: Array) -> tuple[Array, Array] | None:
+    """`harmonise` for two tensors in one place whose common dtype is inexact; None for others."""
+    a, b = x._data, y._data
+    found = _PAIRS.get((a.dtype, b.dtype))
+    if found is None:
+        own = x.dtype, y.dtype
+        if not any(map(dtypes.is_inexact, own)):
+            return None
+        common = dtypes.promote(*own)
+        to_x, to_y = (None if d == common else common for d in own)
+        found = _PAIRS[a.dtype, b.dtype] = to_x, to_y
+    if a.device != b.device:
+        return None
+    to_x, to_y = found
+    if to_x is to_y is None:  # equal dtypes, but two objects, as of an array that was unpickled
+        return None
+    return (
+        x if to_x is None else above.cast(x, to_x),
+        y if to_y is None else above.cast(y, to_y),
+    )
 
 
 def _least(op: Op, dtype):

@@ -16,7 +16,6 @@ from .types import Array, Raw, Static
 from .value import TENSORS, wrap
 
 _frame = sys._getframe
-_new = object.__new__
 # The nodes of an operation's arguments, and the same with marks of severed gradients.
 Parents: TypeAlias = tuple[Node | Leaf | None, ...]
 Marks: TypeAlias = Sequence[Node | Leaf | Severed | None]
@@ -103,8 +102,9 @@ def _pick_outputs(node: Node, outs: Sequence[Any], y: tuple[Raw, ...]) -> None:
     """Give the tracked outputs nodes of their own, which lead to the operation's."""
     node.shape = tuple([tuple(r.shape) for r in y])
     node.dtype = tuple([r.dtype for r in y])
+    op = _picker(node.op)
     for k in node.op.tracked:
-        outs[k]._node = pick(node, k)
+        outs[k]._node = _pick(op, node, k)
 
 
 def values_to_save(
@@ -176,11 +176,22 @@ def is_pick(op: Op) -> bool:
 
 def pick(whole: Node, k: int) -> Node:
     """The node of output k of an operation with several outputs."""
-    n = _new(Node)
-    n.op, n.parents, n.saved, n.static = _picker(whole.op), (whole,), (), (k,)
-    n.id, n.thread, n.extra = next(ids), whole.thread, None
-    n.shape, n.dtype = whole.shape[k], whole.dtype[k]
-    n.code, n.lasti = whole.code, whole.lasti
+    return _pick(_picker(whole.op), whole, k)
+
+
+def _pick(op: Op, whole: Node, k: int) -> Node:
+    n = Node()
+    n.op = op
+    n.parents = (whole,)
+    n.saved = ()
+    n.static = (k,)
+    n.id = next(ids)
+    n.thread = whole.thread
+    n.extra = None
+    n.shape = whole.shape[k]
+    n.dtype = whole.dtype[k]
+    n.code = whole.code
+    n.lasti = whole.lasti
     return n
 
 

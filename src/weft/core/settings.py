@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from ..errors import StagingError
 from .record import field, record
 
-RECORD, PLAIN, GENERAL = 1, 0, 2
+RECORD, PLAIN, GENERAL, CASTING = 1, 0, 2, 3
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,13 +45,19 @@ class Settings:
     determinism: Any = None
     staging: Any = None
     target: Any = None
-    # The path that dispatch takes: RECORD and PLAIN are the fast ones.
+    # The path that dispatch takes: RECORD and PLAIN are the fast ones, CASTING is one of them after
+    # autocast's casts. `way_uncast` is the path of rows whose column is "any".
     way: int = field(init=False, default=RECORD)
+    way_uncast: int = field(init=False, default=RECORD)
 
     def __post_init__(self) -> None:
-        general = self.anomaly or self.saved_hooks is not None or self.autocast is not None
+        general = self.anomaly or self.saved_hooks is not None
         general = general or self.staging is not None or self.saving is not None
-        object.__setattr__(self, "way", GENERAL if general else RECORD if self.grad else PLAIN)
+        way = uncast = GENERAL if general else RECORD if self.grad else PLAIN
+        if not general and self.autocast is not None:
+            way, uncast = CASTING, GENERAL if self.autocast.columns else uncast
+        object.__setattr__(self, "way", way)
+        object.__setattr__(self, "way_uncast", uncast)
 
     def but(self, fields: dict[str, Any]) -> "Settings":
         """The same with some fields replaced: `replace`, which is slow, for every block."""

@@ -217,15 +217,18 @@ def kernels_for(
     q: Array, k: Array, v: Array, mask: Operand, causal: bool, p: float
 ) -> Kernels | None:
     """PyTorch's kernels for a call; None for what they do not take."""
+    queries, keys, values = q.shape, k.shape, v.shape
     plain = not p and not isinstance(mask, torch.Tensor)
-    alike = q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.shape[-1] == v.shape[-1]
-    if not plain or not alike or not (q.numel() and k.numel()):
+    if not plain or not (q.numel() and k.numel()):
         return None
-    if q.device.type == "cpu":
+    if not queries == keys == values:
+        if not queries[:-3] == keys[:-3] == values[:-3] or queries[-1] != values[-1]:
+            return None
+    if q.is_cpu:
         return _ON_CPU
-    if q.device.type != "cuda" or (causal and q.shape[-2] != k.shape[-2]):
+    if not q.is_cuda or (causal and queries[-2] != keys[-2]):
         return None  # torch aligns the causal diagonal otherwise
-    width = q.shape[-1]
+    width = queries[-1]
     if q.dtype == torch.float32:
         return _IN_SINGLE if width % 4 == 0 else None
     if q.dtype not in _HALF or width % 8 or width > 256:

@@ -11,6 +11,9 @@ from .types import Array, Operand
 _aten = torch.ops.aten
 _nll, _nll_backward = _aten.nll_loss_forward.default, _aten.nll_loss_backward.default
 _HALF = (torch.float16, torch.bfloat16)
+# Logits of a chunk on a GPU, where calls cost more than memory: half a gigabyte in float32, half
+# or less of what PyTorch's own loss takes for as many logits.
+_ON_GPU = 1 << 27
 
 
 def cross_entropy(
@@ -19,10 +22,18 @@ def cross_entropy(
     """lse - (1 - s)·x[class] - s·mean(x) for each line, lse and its rest."""
     it = LogitLines(torch_, x, classes)
     classes = checked_classes(it.line(classes), it.n)
-    chunks = it.chunks() or [slice(None)]
+    chunks = _chunks(it) or [slice(None)]
     parts = [_losses(it.x[rows], classes[rows], smoothing) for rows in chunks]
     loss, lse, rest = map(torch.cat, zip(*parts, strict=True)) if parts[1:] else parts[0]
     return it.reshape(loss), it.reshape(lse, dtype=dtype), it.reshape(rest, dtype=dtype)
+
+
+def _chunks(it: LogitLines) -> list[slice]:
+    """The lines of each chunk."""
+    if not it.x.is_cuda:
+        return it.chunks()
+    step = max(1, _ON_GPU // it.n)
+    return [slice(k, min(k + step, it.count)) for k in range(0, it.count, step)]
 
 
 def _losses(x: Array, classes: Array, smoothing: float) -> tuple[Array, Array, Array]:
@@ -51,25 +62,25 @@ def cross_entropy_gradient(
     classes = checked_classes(it.line(classes), it.n)
     g, h, lse, rest = map(it.wide_line, (g, h, lse, rest))
     g = g if isinstance(g, torch.Tensor) else torch.full_like(lse, g)
-    lines, chunks = (it.x, g, g + h, lse, rest, classes), it.chunks()
+    lines, chunks = (it.x, g, g + h, lse, rest, classes), _chunks(it)
     if len(chunks) <= 1:
-        return it.reshape(_gradient(smoothing, *lines), it.n)
+        return it.reshape(_gradient(smoothing, *lines).to(it.x.dtype), it.n)
     out = torch.empty_like(it.x)
     for rows in chunks:
-        out[rows] = _gradient(smoothing, *[v[rows] for v in lines])
+        out[rows] = _gradient(smoothing, *[v[rows] for v in lines])  # cast as it is written
     return it.reshape(out, it.n)
 
 
 def _gradient(
     smoothing: float, x: Array, g: Array, weight: Array, lse: Array, rest: Array, classes: Array
 ) -> Array:
-    part = (x - lse[:, None]).exp_()  # in the dtype of lse, which is wide
+    """The gradient of some lines, in the dtype of lse, which is wide."""
+    part = (x - lse[:, None]).exp_()
     part *= (weight * torch.exp(-rest))[:, None]
     part.masked_fill_((weight == 0)[:, None], 0)
     if smoothing:
         part -= g[:, None] * (smoothing / x.shape[1])
-    part.scatter_add_(1, classes[:, None], (g * (smoothing - 1))[:, None])
-    return part.to(x.dtype)
+    return part.scatter_add_(1, classes[:, None], (g * (smoothing - 1))[:, None])
 
 
 def mean_nll(logs: Array, classes: Array, ignored: int) -> tuple[Array, Array]:

@@ -301,7 +301,8 @@ def owns(x: torch.Tensor) -> bool:
 
 def lies_in(x: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether x, which was made of the other tensor, is it or a view of its memory."""
-    return owner(x) == owner(other)
+    start = x.data_ptr()  # 0 for no elements
+    return (start != 0 and start == other.data_ptr()) or owner(x) == owner(other)
 
 
 def point(value: complex, dtype: torch.dtype) -> Array | None:

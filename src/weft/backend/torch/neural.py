@@ -191,9 +191,11 @@ def attention(
         return shared.attend(torch_, q, k, v, mask, seeds, causal, scale, p, dtype)
     joined = _join_heads(q, q), _join_heads(k, q), _join_heads(v, q)
     out, lse = kernels.forward(*joined, causal, scale)
+    lse = lse.to(torch_.raw_dtype(dtype))
+    if q.ndim == 4:
+        return out, lse
     lead = q.shape[:-3]
-    lse = lse.reshape((*lead, *lse.shape[1:])).to(torch_.raw_dtype(dtype))
-    return out.reshape((*lead, *out.shape[1:])), lse
+    return out.reshape((*lead, *out.shape[1:])), lse.reshape((*lead, *lse.shape[1:]))
 
 
 def attention_gradient(
@@ -215,16 +217,16 @@ def attention_gradient(
         args = (g, h, out, lse, q, k, v, mask, seeds, causal, scale, p)
         return shared.attend_gradient(torch_, *args)
     wide = torch.float32 if q.dtype in _HALF else q.dtype
-    lse = lse.reshape((-1, *lse.shape[-2:])).to(wide)
-    joined = [_join_heads(x, q) for x in (g, q, k, v, out)]
-    g, q4, k4, v4, o4 = joined
+    lse = (lse if lse.ndim == 3 else lse.reshape((-1, *lse.shape[-2:]))).to(wide)
+    g, q4, k4, v4, o4 = [_join_heads(x, q) for x in (g, q, k, v, out)]
     found = kernels.backward(g, q4, k4, v4, o4, lse, causal, scale)
-    return tuple(_sum_groups(d, x).reshape(x.shape) for d, x in zip(found, (q, k, v), strict=True))
+    each = [(_sum_groups(d, x), x.shape) for d, x in zip(found, (q, k, v), strict=True)]
+    return tuple([d if d.ndim == len(shape) else d.reshape(shape) for d, shape in each])
 
 
 def _join_heads(x: Array, q: Array) -> Array:
     """x as (batch, heads, length, width), with the heads of q."""
-    x = x.reshape((-1, *x.shape[-3:]))
+    x = x if x.ndim == 4 else x.reshape((-1, *x.shape[-3:]))
     groups = q.shape[-3] // x.shape[-3]
     return x if groups == 1 else x.repeat_interleave(groups, 1)
 

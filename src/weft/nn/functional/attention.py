@@ -12,7 +12,7 @@ from ...arrays.arguments import as_tensor, boxed_beside
 from ...arrays.make import asarray
 from ...arrays.random import randint, stream_for
 from ...core import dtypes
-from ...core.aval import broadcast
+from ...core.aval import Shape, broadcast
 from ...ops.attend import attention
 from ...ops.elementwise import cos, sin
 from ...ops.rotate import rotate as _rotate
@@ -60,9 +60,10 @@ def scaled_dot_product_attention(
     [[[2.0], [2.0]]]
     """
     q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
-    _check(q, k, v, attn_mask, dropout_p, is_causal, enable_gqa)
-    ndim, heads = max(x.ndim for x in (q, k, v)), _heads(q, k, v, enable_gqa)
-    lead = broadcast(_NAME, q.shape[:-3], k.shape[:-3], v.shape[:-3])
+    shapes = q.shape, k.shape, v.shape
+    _check(*shapes, attn_mask, dropout_p, is_causal, enable_gqa)
+    ndim, heads = max(map(len, shapes)), _heads(*shapes, enable_gqa)
+    lead = broadcast(_NAME, *[shape[:-3] for shape in shapes])
     q, k, v = (_with_heads(x, n) for x, n in zip((q, k, v), heads, strict=True))
     mask: Any = True
     seeds: Any = 0
@@ -72,7 +73,7 @@ def scaled_dot_product_attention(
         shape, generator = (*lead, heads[0]), stream_for(_NAME, generator)
         seeds = randint(0, 2**63 - 1, shape, device=q.device, generator=generator)
     dtype = dtypes.accumulator(dtypes.promote_all(x.dtype for x in (q, k, v)))
-    scale = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)
+    scale = 1 / sqrt(shapes[0][-1]) if scale is None else float(scale)
     args = (q, k, v, mask, seeds, bool(is_causal), scale, float(dropout_p), dtype)
     out = attention(*args)[0]
     return out if ndim > 2 else reshape(out, out.shape[1:])
@@ -81,32 +82,36 @@ def scaled_dot_product_attention(
 _NAME = "scaled_dot_product_attention"
 
 
-def _check(q, k, v, mask, p: float, causal: bool, grouped: bool) -> None:
-    shown = f"{_NAME}: query {q.shape}, key {k.shape}, value {v.shape}"
-    if min(q.ndim, k.ndim, v.ndim) < 2:
-        raise errors.ShapeError(f"{shown}; expected (…, length, width)")
-    if q.shape[-1] != k.shape[-1]:
-        raise errors.ShapeError(f"{shown}; expected query and key of one width, their last axis")
-    if k.shape[-2] != v.shape[-2]:
-        raise errors.ShapeError(f"{shown}; expected key and value of one length, axis -2")
-    if not q.shape[-1]:
-        raise errors.ShapeError(f"{shown}: the width is 0, expected 1 or more")
+def _check(q: Shape, k: Shape, v: Shape, mask: Any, p: float, causal: bool, grouped: bool) -> None:
+    ndim = min(len(q), len(k), len(v))
+    if ndim < 2:
+        raise _shape_error(q, k, v, "; expected (…, length, width)")
+    if q[-1] != k[-1]:
+        raise _shape_error(q, k, v, "; expected query and key of one width, their last axis")
+    if k[-2] != v[-2]:
+        raise _shape_error(q, k, v, "; expected key and value of one length, axis -2")
+    if not q[-1]:
+        raise _shape_error(q, k, v, ": the width is 0, expected 1 or more")
     if not 0 <= p < 1:
         raise errors.ArgumentError(f"{_NAME}: dropout_p={p}, expected 0 ≤ p < 1")
     if causal and mask is not None:
         raise errors.ArgumentError(
             f"{_NAME}: attn_mask and is_causal=True; give one of them, or a mask that is causal"
         )
-    if grouped and min(q.ndim, k.ndim, v.ndim) < 3:
-        raise errors.ShapeError(
-            f"{shown}: enable_gqa needs a heads axis at position -3: expected (…, heads, length, "
-            "width)"
+    if grouped and ndim < 3:
+        needed = (
+            ": enable_gqa needs a heads axis at position -3: expected (…, heads, length, width)"
         )
+        raise _shape_error(q, k, v, needed)
 
 
-def _heads(q, k, v, grouped: bool) -> tuple[int, int, int]:
+def _shape_error(q: Shape, k: Shape, v: Shape, wrong: str) -> errors.ShapeError:
+    return errors.ShapeError(f"{_NAME}: query {q}, key {k}, value {v}{wrong}")
+
+
+def _heads(q: Shape, k: Shape, v: Shape, grouped: bool) -> tuple[int, int, int]:
     """The numbers of heads; 1 is broadcast to the others' unless heads are grouped."""
-    counts = [x.shape[-3] if x.ndim > 2 else 1 for x in (q, k, v)]
+    counts = [shape[-3] if len(shape) > 2 else 1 for shape in (q, k, v)]
     if grouped:
         if counts[1] != counts[2] or not counts[1] or counts[0] % counts[1]:
             raise errors.ShapeError(
@@ -125,11 +130,13 @@ def _heads(q, k, v, grouped: bool) -> tuple[int, int, int]:
 
 def _with_heads(x, heads: int):
     """x with an axis of so many heads."""
-    if x.ndim == 2:
-        x = reshape(x, (1, *x.shape))
-    if x.shape[-3] == heads:
+    shape = x.shape
+    if len(shape) == 2:
+        shape = (1, *shape)
+        x = reshape(x, shape)
+    if shape[-3] == heads:
         return x
-    return broadcast_to(x, (*x.shape[:-3], heads, *x.shape[-2:]))
+    return broadcast_to(x, (*shape[:-3], heads, *shape[-2:]))
 
 
 def _mask(q, k, mask, lead):

@@ -8,8 +8,9 @@ from ... import errors
 from ...arrays.arguments import as_tensor, boxed_beside
 from ...core import dtypes
 from ...core.autocast import cast_ahead
+from ...core.backends import BACKENDS
 from ...core.settings import current
-from ...core.value import GROUND
+from ...core.value import GROUND, wrap
 from ...ops.affine import affine
 from ...ops.contract import matmul
 from ...ops.elementwise import where
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from ...arrays.types import ArrayLike
 
 
+_INTEGERS = frozenset(dtypes.SIGNED + dtypes.UNSIGNED)
+
+
 def linear(input: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -> Tensor:
     """x·Wᵀ + b.
 
@@ -36,13 +40,14 @@ def linear(input: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -
     [16.0]
     """
     x, weight = as_tensor(input), as_tensor(weight)
-    if weight.ndim not in (1, 2) or not x.ndim or x.shape[-1] != weight.shape[-1]:
+    shape, table = x.shape, weight.shape
+    if len(table) not in (1, 2) or not shape or shape[-1] != table[-1]:
         raise errors.ShapeError(
-            f"linear: input {x.shape} and weight {weight.shape}; expected (…, in) and (out, in)"
+            f"linear: input {shape} and weight {table}; expected (…, in) and (out, in)"
         )
-    if bias is not None and weight.ndim == 2:
+    if bias is not None and len(table) == 2:
         return affine(x, weight, as_tensor(bias))
-    y = matmul(x, mT(cast_ahead(matmul, weight, x)) if weight.ndim == 2 else weight)
+    y = matmul(x, mT(cast_ahead(matmul, weight, x)) if len(table) == 2 else weight)
     return y if bias is None else y + as_tensor(bias)
 
 
@@ -63,7 +68,7 @@ def embedding(input: ArrayLike, weight: ArrayLike, padding_idx: int | None = Non
         raise errors.ShapeError(
             f"embedding: weight of shape {weight.shape}, expected (classes, width)"
         )
-    if i.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:
+    if i.dtype not in _INTEGERS:
         raise errors.DTypeError(
             f"embedding: input of dtype {i.dtype}, expected integers; cast with .to('int64')"
         )
@@ -89,11 +94,19 @@ def _rows(weight, i, n: int):
     if current.get().staging is not None:
         return take(weight, within(at, 0, n, message), 0)
     try:
-        return take(weight, where(less(at, 0), n, at), 0)
+        return take(weight, _beyond_if_negative(at, n), 0)
     except errors.IndexingError:
         if i.__class__ not in GROUND:
             raise
         raise errors.IndexingError(message.format(low=int(i.min()), high=int(i.max()))) from None
+
+
+def _beyond_if_negative(i, n: int):
+    """Integers with n in place of negative ones."""
+    if i.__class__ not in GROUND:
+        return where(less(i, 0), n, i)
+    raw = i._data  # nothing is recorded of integers
+    return wrap(BACKENDS[raw.__class__].where(raw < 0, n, raw))
 
 
 def one_hot(tensor: ArrayLike, num_classes: int = -1) -> Tensor:
