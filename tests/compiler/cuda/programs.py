@@ -62,7 +62,7 @@ class Case:
 
         Of half types only the last bit of some steps may differ, where sums in another order do.
         """
-        exact = (*dtypes.SIGNED, dtypes.bool_)
+        exact = (*dtypes.SIGNED, *dtypes.UNSIGNED, dtypes.bool_)
         kinds = {d for d in self.kernel.dtypes if d not in exact}
         if kinds & set(dtypes.HALF):
             return 20 * max(float(finfo(d).eps) for d in kinds) if self.kernel.folded else 1e-4

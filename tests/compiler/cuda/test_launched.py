@@ -19,7 +19,7 @@ from . import test_routines_running as running
 from .emulated_gpu import EmulatedGpu
 from .launched import Launched, Touched, card
 from .programs import Case
-from .test_random_grids import random_case, random_rows
+from .test_random_grids import narrow_case, random_case, random_rows
 
 GPUS = ["emulated", *(["cuda"] if torch.cuda.is_available() else [])]
 COUNT = {"emulated": 40, "cuda": 2000}
@@ -69,6 +69,11 @@ def test_random_kernels_write_their_results_only(name, seed):
 @pytest.mark.parametrize(("name", "seed"), cases(**COUNT))
 def test_random_rows_write_their_results_only(name, seed, monkeypatch):
     launch_between_guards(name, random_rows(seed, monkeypatch))
+
+
+@pytest.mark.parametrize(("name", "seed"), cases(emulated=6, cuda=300))
+def test_narrow_numbers_are_read_before_and_after_a_fold(name, seed):
+    launch_between_guards(name, narrow_case(seed))
 
 
 @pytest.fixture

@@ -256,3 +256,31 @@ def test_negations_as_sums():
         "not.b32 %r2, %r1; add.s32 %r2, %r2, 1; not.b16 %rs2, %rs1; add.s16 %rs2, %rs2, 1;".split()
     )
     assert not ptx._NEGATED.search("sub.s32 \t%r2, %r1, %r0;")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_choices_between_packed_registers_are_by_bits(dtype):
+    """The assembler would overwrite elements that are compared with the extreme afterwards."""
+    whole, places = Operand(np.dtype(dtype), (1,)), Operand(np.dtype(np.int32), (1,))
+    steps = (
+        FoldStep("max", 0, np.dtype(dtype)),
+        Step("equal", (0, 2), np.dtype(bool), ()),
+        Step("where", (3, 1, Literal(387)), np.dtype(np.int32), ()),
+        FoldStep("min", 4, np.dtype(np.int32)),
+    )
+    kernel = Kernel((387,), (whole, places), steps, (Result(5, (0,)),), (0,))
+    text = build_kernel(kernel).ptx
+    assert ".reg .b32 %mask, %both;" in text or not ptx._PARTS.search(text)
+    apart = {name for found in ptx._PARTS.findall(text) for name in found if name}
+    for choice in ptx._CHOICE.finditer(text):
+        assert apart.isdisjoint((choice["a"], choice["b"])), choice[0]
+
+
+def test_choices_by_bits():
+    lines = "prmt.b32 \t%r9, %r7, 0, 0x7770U;", "selp.b32 \t%r3, %r2, %r7, %p1;"
+    made = ptx.with_choices_by_bits("\n".join((*lines, "selp.b32 \t%r4, %r2, %r3, %p1;")))
+    assert made.count("xor.b32") == 2 and "selp.b32 \t%r4, %r2, %r3, %p1;" in made
+    for taken in (0, 1):
+        for a, b in ((5, 9), (0xFFFF0000, 0x00FF00FF)):
+            mask = 0xFFFFFFFF if taken else 0
+            assert ((a ^ b) & mask) ^ b == (a if taken else b)

@@ -11,7 +11,9 @@ from weft.compiler.cuda.counted import Counted
 from weft.compiler.cuda.flat import plan_flat
 from weft.compiler.cuda.folds import plan_folds
 from weft.compiler.cuda.kernels import build_kernel
+from weft.compiler.ir.kernel import FoldStep, Kernel, Operand, Result, Step
 from weft.core import dtypes
+from weft.graph.graph import Literal
 
 from .assembler import assemble, needs_ptxas
 from .emulator import Emulated
@@ -56,7 +58,7 @@ def check(case: Case, make=Emulated, unit: float | None = None) -> None:
     unit = case.bound if unit is None else unit
     for result, want, a, b in zip(case.kernel.results, outs, up, down, strict=True):
         np.testing.assert_array_equal(a, b, err_msg="the order of threads shows")
-        exact = case.kernel.dtypes[result.value] in dtypes.SIGNED
+        exact = case.kernel.dtypes[result.value] in (*dtypes.SIGNED, *dtypes.UNSIGNED)
         terms = case.kernel.piece if result.over_rows else 1
         bound = 0.0 if exact else unit * terms
         np.testing.assert_allclose(
@@ -102,6 +104,46 @@ def random_rows(seed: int, monkeypatch) -> Case:
             monkeypatch.setattr(folds, name, value)
     with np.errstate(all="ignore"):
         return RowsProgram(seed).case()
+
+
+def narrow_case(seed: int) -> Case:
+    """The first place of an extreme of narrow numbers: they are read before and after a fold."""
+    rng = np.random.default_rng(seed)
+    dtype = np.dtype(("int8", "uint8", "int16", "uint16", "int32", "float16")[seed % 6])
+    rows, n = (
+        int(rng.integers(1, 9)),
+        int(rng.integers(1, 3000) if seed % 2 else rng.integers(1, 40)),
+    )
+    shape, folded = ((n,), (0,)) if seed % 4 < 2 else ((rows, n), (1,))
+    x = rng.integers(0, int(rng.choice((2, 100))), shape).astype(dtype)
+    places = np.arange(n, dtype=np.int32)
+    kind = ("max", "min")[int(rng.integers(2))]
+    steps = (
+        FoldStep(kind, 0, dtype),
+        Step("equal", (0, 2), np.dtype(bool), ()),
+        Step("where", (3, 1, Literal(n)), np.dtype(np.int32), ()),
+        FoldStep("min", 4, np.dtype(np.int32)),
+        Step("add", (0, 2), dtype, ()),
+    )
+    lead, kept = shape[:-1], (*shape[:-1], 1)
+    along = (n, 1) if lead else (1,)
+    fixed = (1, 0) if lead else (0,)
+    operands = (Operand(dtype, along), Operand(np.dtype(np.int32), (*(0,) * len(lead), 1)))
+    results = (Result(2, fixed), Result(5, fixed), Result(6, along))
+    outs = [np.full(kept, 77, dtype), np.full(kept, 77, np.int32), np.full(shape, 77, dtype)]
+    return Case(Kernel(shape, operands, steps, results, folded), [x, places], outs, {})
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_narrow_numbers_are_read_before_and_after_a_fold(seed):
+    case = narrow_case(seed)
+    check(case)
+    outs = [copied(a) for a in case.outs]
+    native(case.kernel)([*case.operands, *outs])
+    extreme = np.max if case.kernel.steps[0].kind == "max" else np.min
+    find = np.argmax if case.kernel.steps[0].kind == "max" else np.argmin
+    np.testing.assert_array_equal(outs[0], extreme(case.operands[0], -1, keepdims=True))
+    np.testing.assert_array_equal(outs[1], find(case.operands[0], -1, keepdims=True))
 
 
 @pytest.mark.parametrize("seed", range(COUNT))

@@ -21,6 +21,12 @@ _NEGATED = re.compile(
     r"(?:neg\.s(?P<bits>16|32)\s+|sub\.s(?P<of>16|32)\s+(?=%\w+, 0,))"
     r"(?P<made>%\w+), (?:0, )?(?P<x>%\w+);"
 )
+# What takes a register of 32 bits apart, and what chooses between such registers.
+_PARTS = re.compile(
+    r"\b(?:prmt\.b32\s+%\w+, (%r\d+), 0,|mov\.b32\s+\{[^}]*\}, (%r\d+);"
+    r"|cvt\.u16\.u32\s+%\w+, (%r\d+);)"
+)
+_CHOICE = re.compile(r"\bselp\.b32\s+(?P<made>%r\d+), (?P<a>%r\d+), (?P<b>%r\d+), (?P<if>%p\d+);")
 _REGISTER = re.compile(r"%rd?(?=\d)")
 # What is external, shared memory aside; and the names of functions.
 _EXTERN = re.compile(r"\.extern\s+(?!\s|\.shared\b)")
@@ -55,7 +61,31 @@ def ptx_of(module: LLModule, sm: int) -> str:
         raise NoPtx(f"kernel for sm_{sm}: a GPU has no {names}")
     if _EXTREME.search(text):
         text = _NEGATED.sub(_as_sum, text)
-    return _STORE.sub(_with_low_bits, text)
+    return _STORE.sub(_with_low_bits, with_choices_by_bits(text))
+
+
+def with_choices_by_bits(text: str) -> str:
+    """The text with choices between registers that are also taken apart as (a^b)&m^b.
+
+    NVIDIA's assembler (13.0) overwrites one of the two, if a condition holds, and takes it apart
+    again after that, where it needs a part for the second time.
+    """
+    apart = {name for found in _PARTS.findall(text) for name in found if name}
+
+    def by_bits(choice: re.Match[str]) -> str:
+        made, a, b = choice["made"], choice["a"], choice["b"]
+        if apart.isdisjoint((a, b)):
+            return choice[0]
+        lines = (
+            ".reg .b32 %mask, %both;",
+            f"selp.b32 \t%mask, -1, 0, {choice['if']};",
+            f"xor.b32 \t%both, {a}, {b};",
+            "and.b32 \t%both, %both, %mask;",
+            f"xor.b32 \t{made}, %both, {b};",
+        )
+        return "\n\t".join(("{", *lines, "}"))
+
+    return _CHOICE.sub(by_bits, text) if apart else text
 
 
 def _as_sum(negated: re.Match[str]) -> str:
