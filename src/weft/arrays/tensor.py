@@ -230,11 +230,12 @@ class Tensor(Value):
         >>> wf.tensor([1, 2]).numpy()
         array([1, 2])
         """
+        found = readable(read(self), "numpy()")
         if self.device.startswith("cuda"):
             raise errors.DeviceError(
                 f"numpy(): the tensor is on {self.device}; use .to('cpu').numpy()"
             )
-        view = as_numpy(readable(read(self), "numpy()")).view()
+        view = as_numpy(found).view()
         view.flags.writeable = False
         return view
 

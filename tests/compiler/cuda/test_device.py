@@ -58,6 +58,7 @@ def driven(tmp_path, monkeypatch):
     found = Driver()
     monkeypatch.setattr(driver, "assemble", found.assemble)
     monkeypatch.setattr(driver, "Function", found.Function)
+    monkeypatch.setattr(driver, "enter", lambda within: None)
     monkeypatch.setattr(driver, "version", lambda: 13000)
     return found
 

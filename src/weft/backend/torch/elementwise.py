@@ -86,10 +86,27 @@ less: Binary = operator.lt
 less_equal: Binary = operator.le
 greater: Binary = operator.gt
 greater_equal: Binary = operator.ge
-bitwise_and: Binary = operator.and_
-bitwise_or: Binary = operator.or_
-bitwise_xor: Binary = operator.xor
-bitwise_invert: Unary = operator.invert
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
+def _on_bits(f: Callable[..., Array]) -> Callable[..., Array]:
+    """A function of bits; PyTorch has few for unsigned integers above 8 bits."""
+
+    def compute(*args: Operand) -> Array:
+        first = next(a for a in args if isinstance(a, torch.Tensor))
+        own = first.dtype
+        if own not in _SIGNED:
+            return f(*args)
+        given = [torch.as_tensor(a, dtype=own, device=first.device) for a in args]
+        return f(*[a.view(_SIGNED[own]) for a in given]).view(own)
+
+    return compute
+
+
+bitwise_and: Binary = _on_bits(operator.and_)
+bitwise_or: Binary = _on_bits(operator.or_)
+bitwise_xor: Binary = _on_bits(operator.xor)
+bitwise_invert: Unary = _on_bits(torch.bitwise_not)
 bitwise_left_shift: Binary = operator.lshift
 bitwise_right_shift: Binary = operator.rshift
 positive = torch.clone  # torch's own returns its argument
@@ -112,6 +129,25 @@ def strong_quotient(a: Operand, b: Operand) -> Array:
     return torch.where(a == 0, 0, c)
 
 
+def _is_float(x: Operand) -> bool:
+    return x.is_floating_point() if isinstance(x, torch.Tensor) else isinstance(x, float)
+
+
+def _by_nonzero(f: Binary) -> Binary:
+    """A quotient or a remainder; by an integer that is zero it is zero, as NumPy's."""
+
+    def compute(a: Operand, b: Operand) -> Array:
+        if _is_float(a) or _is_float(b):
+            return f(a, b)
+        if isinstance(b, torch.Tensor):
+            none = b == 0
+            return torch.where(none, 0, f(a, torch.where(none, 1, b)))
+        return f(a, b) if b else torch.zeros_like(a)
+
+    return compute
+
+
+@_by_nonzero
 def floor_divide(a: Operand, b: Operand) -> Array:
     q = a // b
     if not q.is_floating_point():
@@ -124,6 +160,7 @@ def _is_infinite(x: Operand) -> Any:
     return x.isinf() if isinstance(x, torch.Tensor) else math.isinf(x)
 
 
+@_by_nonzero
 def remainder(a: Operand, b: Operand) -> Array:
     r = a % b
     # A zero remainder has the sign of the divisor.

@@ -47,11 +47,10 @@ def _losses(x: Array, classes: Array, smoothing: float) -> tuple[Array, Array, A
 
 
 def _log_softmax(x: Array) -> Array:
-    """In float32 for half types, without a copy of them on a GPU."""
-    half = x.dtype in _HALF
-    if half and x.is_cuda:
+    """In float32 for half types."""
+    if x.is_cuda and x.dtype is torch.float16:  # the only dtype that ATen widens
         return _aten._log_softmax(x, 1, True)
-    return torch.log_softmax(x.float() if half else x, 1)
+    return torch.log_softmax(x.float() if x.dtype in _HALF else x, 1)
 
 
 def cross_entropy_gradient(

@@ -208,8 +208,9 @@ def argsort(x: Array, axis: int, descending: bool) -> Array:
 
 
 def topk(x: Array, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
-    y, index = torch.topk(_comparable(x), k, axis, largest)
-    return _restore(y, x.dtype), index
+    # By a stable sort: of equal ones the first come first.
+    y, index = torch.sort(_comparable(x), dim=axis, descending=largest, stable=True)
+    return _restore(y.narrow(axis, 0, k), x.dtype).clone(), index.narrow(axis, 0, k).clone()
 
 
 def max_with_indices(x: Array, axis: int) -> tuple[Array, Array]:

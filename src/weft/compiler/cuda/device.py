@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream"
 _current_index: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", int)
 _COMPILERS = 16  # threads, in each of which LLVM and the driver compile one kernel
 _SAME = nullcontext()
+_CAPTURING = RLock()  # of two threads, one captures at a time
 
 
 @record
@@ -66,9 +68,8 @@ class NvidiaGpu:
 
     @cached_property
     def _context(self) -> Any:
-        with torch.cuda.device(self.where):
-            torch.empty(1, device=self.where)  # which makes it
-            return driver.context()
+        torch.empty(1, device=self.where)  # PyTorch begins to use it
+        return driver.context(self.index)
 
     # Kernels
 
@@ -83,6 +84,7 @@ class NvidiaGpu:
     def _functions(self, works: Iterable[GridWork], pool: ThreadPoolExecutor) -> GridFunctions:
         """The code of works that differ."""
         context, codes = self._context, dict[GridWork, Future[_Code]]()
+        driver.enter(context)
         chosen = tuning()
         for work in works:
             key = keys.digest("ptx", (work, self.sm, FEATURES, chosen))
@@ -204,7 +206,7 @@ class NvidiaGpu:
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()
         # Freeing other programs' graphs would end the capture.
-        with torch.cuda.stream(self._capturing), no_collection():
+        with _CAPTURING, torch.cuda.stream(self._capturing), no_collection():
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 work()

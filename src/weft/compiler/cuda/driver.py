@@ -41,6 +41,9 @@ def _driver() -> Any:
     return found
 
 
+_NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
+
+
 def _checked(result: tuple[Any, ...], what: str, driver: Any = None) -> Any:
     """What a function of the driver gave; an error if it failed."""
     code, *values = result
@@ -75,9 +78,11 @@ def compute_capability(index: int) -> int:
     return 10 * major + minor
 
 
-def context() -> Any:
-    """The current context; PyTorch makes it."""
-    return _checked(_driver().cuCtxGetCurrent(), "asking for the context")
+def context(index: int) -> Any:
+    """A GPU's context, PyTorch's too."""
+    driver = _driver()
+    device = _checked(driver.cuDeviceGet(index), "finding it")
+    return _checked(driver.cuDevicePrimaryCtxRetain(device), "asking for the context")
 
 
 def enter(within: Any) -> None:
@@ -118,6 +123,7 @@ class Function:
         found = driver.cuModuleGetFunction(self._module, name.encode())
         self.handle: Any = _checked(found, f"finding {name}")
         self._launch = driver.cuLaunchKernel
+        self._context = _checked(driver.cuCtxGetCurrent(), "asking for the context")
 
     def allow_shared(self, nbytes: int) -> None:
         """Allow blocks to have so much shared memory, which is more than the default."""
@@ -133,7 +139,11 @@ class Function:
 
         parameters  the address of an array of the parameters' addresses
         """
-        (code,) = self._launch(self.handle, grid, 1, 1, block, 1, 1, shared, stream, parameters, 0)
+        given = (self.handle, grid, 1, 1, block, 1, 1, shared, stream, parameters, 0)
+        (code,) = self._launch(*given)
+        if code == _NO_CONTEXT:  # a thread that has had nothing to do with the GPU so far
+            enter(self._context)
+            (code,) = self._launch(*given)
         if code:
             _checked((code,), f"launching {grid} blocks of {block} threads")
 

@@ -11,7 +11,7 @@ import optree
 from ... import errors
 from ...core.aval import Shape
 from ...core.node import Leaf
-from ...core.value import wrap
+from ...core.value import TENSORS, wrap
 from ..frontend.arguments import SAME, TENSOR, CallArguments, argument_name, is_whole
 from ..frontend.inputs import Call
 
@@ -86,7 +86,9 @@ class DynamicAxes:
         for name, axes in self.axes.items():
             for x in optree.tree_leaves(given.get(name), is_leaf=is_whole):  # type: ignore[arg-type]
                 if hasattr(x, "shape") and len(x.shape) > max(axes):
-                    return {**kwargs, VALID: wrap(np.ones(x.shape[axes[0]], bool))}
+                    valid = wrap(np.ones(x.shape[axes[0]], bool))
+                    beside = valid.to(x.device) if x.__class__ in TENSORS else valid
+                    return {**kwargs, VALID: beside}
         return kwargs
 
     def sizes(self, taken: CallArguments) -> Sizes:

@@ -1,7 +1,7 @@
 """Run a schedule on a GPU: launches and library calls in order, or captured as one graph."""
 
 from collections.abc import Callable, Iterator, Sequence
-from threading import RLock
+from threading import RLock, local
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,9 @@ _FEW = 8
 class CudaExecutable(Calling):
     """A schedule on a GPU: a function from the inputs' tensors to the outputs'.
 
-    The first call launches step by step. From the second on, the steps are one captured graph. An
-    array that was at the same address at both calls is read and written in place; another one has a
-    place of its own in the graph, to and from which it is copied.
+    The first call of a thread launches step by step. From the second on, the steps are one captured
+    graph. An array that was at the same address at both calls is read and written in place; another
+    one has a place of its own in the graph, to and from which it is copied.
 
     capture  False: every call launches step by step. Else what no graph can capture is refused
     """
@@ -72,6 +72,7 @@ class CudaExecutable(Calling):
         self._recaptured = 0
         self._stream: Any = None
         self._lock = RLock()  # of two threads, one binds and launches at a time
+        self._thread = local()  # whether it has launched: libraries begin in each thread apart
         self._measures: Sequence[Measure] | None = None
 
     # -- steps -----------------------------------------------------------------------------------
@@ -157,7 +158,8 @@ class CudaExecutable(Calling):
             graph.replay(values)
             return
         before, self._seen = self._seen, seen.copy()
-        if not self._captures or before is None:
+        if not self._captures or before is None or not hasattr(self._thread, "launched"):
+            self._thread.launched = True
             self._note_writes(values)
             self._place(values)
             shielded(self._go_within)() if written else self._go()
