@@ -1,9 +1,9 @@
 """torch's convolutions under the rows' names, with padding that may differ at the two ends."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch.nn import functional, grad
+from torch.nn import functional
 
 from ..shared.window_sizes import counts_of, kernel_of, size_of
 from .types import Array, Function, Padding, Sizes
@@ -14,11 +14,7 @@ _TRANSPOSED = {
     2: functional.conv_transpose2d,
     3: functional.conv_transpose3d,
 }
-_WEIGHT: dict[int, Callable[..., Array]] = {
-    1: grad.conv1d_weight,
-    2: grad.conv2d_weight,
-    3: grad.conv3d_weight,
-}
+_backward = torch.ops.aten.convolution_backward.default
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -59,6 +55,8 @@ def _bilinear(kernel: Function) -> Function:
     real = in_float32(_as_matmul(kernel))
 
     def compute(a, b, *how):
+        if a.is_cuda and a.dtype in _HALF:
+            return kernel(a, b, *how)
         if not a.is_complex() and not b.is_complex():
             return real(a, b, *how)
         if not a.is_complex():
@@ -80,11 +78,20 @@ def pad(x: Array, padding: Sequence[tuple[int, int]], value: float = 0.0) -> Arr
     return functional.pad(x, flat, value=value)
 
 
-def _split(x: Array, padding: Padding) -> tuple[Array, list[int]]:
-    """x and the padding that torch's kernels add on both sides of it."""
-    if all([a == b >= 0 for a, b in padding]):
-        return x, [a for a, _ in padding]
-    return pad(x, padding), [0] * len(padding)
+def _split(
+    x: Array, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> tuple[Array, list[int]]:
+    """x and the padding that torch's kernels add on both sides of it.
+
+    They leave out what no whole window reaches: the padding at the end may be less than they add.
+    """
+    sides = []
+    for n, k, s, (a, b), d in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True):
+        spare = n - d * (k - 1) - 1
+        if a < 0 or (a != b and (spare + 2 * a) // s != (spare + a + b) // s):
+            return pad(x, padding), [0] * len(padding)
+        sides.append(a)
+    return x, sides
 
 
 def _laid_out(*arrays: Array, groups: int) -> tuple[Array, ...]:
@@ -113,7 +120,7 @@ def convolution(
         counts = counts_of(x.shape[2:], w.shape[2:], stride, padding, dilation)
         return x.new_zeros((x.shape[0], w.shape[0], *counts))
     x, w = _laid_out(x, w, groups=groups)
-    x, sides = _split(x, padding)
+    x, sides = _split(x, w.shape[2:], stride, padding, dilation)
     return _FORWARD[len(stride)](x, w, None, stride, sides, dilation, groups)
 
 
@@ -133,9 +140,11 @@ def convolution_transposed(
         size = size_of(y.shape[2:], w.shape[2:], stride, padding, dilation)
         return y.new_zeros((y.shape[0], w.shape[1] * groups, *size))
     y, w = _laid_out(y, w, groups=groups)
-    if all([a == b >= 0 for a, b in padding]):
+    more = [a - b for a, b in padding]  # at the end, which torch cuts as much as at the start
+    pairs = zip(padding, more, stride, dilation, strict=True)
+    if all([a >= 0 <= m < max(s, d) for (a, _), m, s, d in pairs]):
         sides = [a for a, _ in padding]
-        return _TRANSPOSED[len(stride)](y, w, None, stride, sides, 0, groups, dilation)
+        return _TRANSPOSED[len(stride)](y, w, None, stride, sides, more, groups, dilation)
     x = _TRANSPOSED[len(stride)](y, w, None, stride, 0, 0, groups, dilation)
     return pad(x, [(-a, -b) for a, b in padding])
 
@@ -150,5 +159,8 @@ def convolution_weight(
     if not x.numel() or not y.numel():
         return x.new_zeros(shape)
     x, y = _laid_out(x, y, groups=groups)
-    x, sides = _split(x, padding)
-    return _WEIGHT[len(stride)](x, shape, y, stride, sides, dilation, groups).contiguous()
+    x, sides = _split(x, kernel, stride, padding, dilation)
+    like = x.new_empty(1).expand(shape)  # of which ATen reads the shape only
+    nothing, mask = [0] * len(stride), (False, True, False)
+    how = (stride, sides, dilation, False, nothing, groups, mask)
+    return _backward(y, x, like, None, *how)[1].contiguous()

@@ -77,9 +77,8 @@ def _without(y, x, axes: int):
     return reshape(y, tuple(y.shape[1:])) if len(x.shape) == axes + 1 else y
 
 
-def _convolve(name: str, axes: int, x, w: Any, b: Any, stride, padding, dilation, groups):
-    x, w = as_tensor(x), as_tensor(w)
-    channels: tuple[int, ...] = w.shape
+def _how(name: str, axes: int, x, w, stride, padding, dilation, groups) -> tuple[Any, ...]:
+    """The row's parameters of a convolution, after checking that they fit."""
     size = layout(name, x, axes)
     groups = each(name, "groups", groups, 1, 1)[0]
     stride = each(name, "stride", stride, axes, 1)
@@ -87,7 +86,27 @@ def _convolve(name: str, axes: int, x, w: Any, b: Any, stride, padding, dilation
     _weights(name, x, w, axes, groups, w.shape[1] * groups if len(w.shape) > 1 else 0)
     spans = reach(tuple(w.shape[2:]), dilation)
     padding = exact(name, size, spans, stride, _padding(name, padding, stride, spans))
-    how = stride, padding, dilation, groups
+    return stride, padding, dilation, groups
+
+
+# What `_how` found for shapes and numbers; emptied when there are many.
+_FOUND: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+_MOST = 1024
+
+
+def _convolve(name: str, axes: int, x, w: Any, b: Any, stride, padding, dilation, groups):
+    x, w = as_tensor(x), as_tensor(w)
+    channels: tuple[int, ...] = w.shape
+    given = (stride, padding, dilation, groups)
+    if all([type(v) is int for v in given]):
+        key = (name, x.shape, channels, given)
+        how = _FOUND.get(key)
+        if how is None:
+            if len(_FOUND) >= _MOST:
+                _FOUND.clear()
+            how = _FOUND[key] = _how(name, axes, x, w, *given)
+    else:
+        how = _how(name, axes, x, w, *given)
     if b is None:
         y = convolve.convolution(_images(x, axes), w, *how)
     else:
