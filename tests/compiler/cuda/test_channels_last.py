@@ -392,8 +392,9 @@ def test_schedules_with_turned_rows_are_written_to_disk(gpu):
     compiled(*given)
     found = compiled._last()
     graph, run = found.graph, found.executable
-    entry = schedules._EntryWriter(graph).entry(run.schedule, run.plan)
-    read, _ = schedules._Reader(graph).entry(json.loads(json.dumps(entry)))
+    writer = schedules._EntryWriter(graph)
+    entry = json.loads(json.dumps(writer.entry(run.schedule, run.plan)))
+    read, _ = schedules._Reader(graph, b"".join(writer.constants)).entry(entry)
     assert read.steps == run.schedule.steps
 
 

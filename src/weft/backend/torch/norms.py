@@ -82,7 +82,7 @@ def _by_layer_back(g: Array, x: Array, mean: Array, rate: Array, w: Array, axes:
 
 def _line(w: Array) -> Array:
     """One number for each channel, as ATen reads them."""
-    return w.view(-1) if w.is_contiguous() else w.reshape(-1)
+    return w.view(-1) if w.is_contiguous() else w.reshape(-1).contiguous()
 
 
 def _by_group(x: Array, w: Array, b: Array, axes: Axes, eps: float) -> tuple[Array, ...]:
