@@ -176,3 +176,13 @@ def refuse_while_staging(what: str) -> None:
             f"compile: {what} in a function that is being compiled, which would happen once, not "
             "at each call; do it outside of the function"
         )
+
+
+def traced(x: Any) -> Any:
+    """A tensor as a value of the function that is being compiled, if there is one.
+
+    What takes the raw array of a tensor asks for this first: a raw array would be a constant of the
+    program, and the tensor may change between two calls.
+    """
+    staging = current.get().staging
+    return x if staging is None else staging.of(x)

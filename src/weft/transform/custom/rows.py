@@ -18,7 +18,7 @@ from ...core.node import Leaf, Node
 from ...core.op import Jvp, Op
 from ...core.record import record
 from ...core.recording import inexact
-from ...core.settings import current, override_settings
+from ...core.settings import current, override_settings, traced
 from ...core.value import HIGHER, TENSORS, aval_of, wrap
 from ...ops.batching import spread
 from ..modes.batch import Batch
@@ -131,7 +131,7 @@ def _constant(root: Application, y: Tensor, staged: bool = False):
             "mapped) and is no input: what comes from it would have no gradient; make it an "
             "input, or use its .detach()"
         )
-    return y._data
+    return traced(y)._data
 
 
 def _push(form: ResultForm, tangents: tuple, y, args: tuple):
@@ -162,7 +162,7 @@ def _pull(form: ResultForm, g, y, args: tuple) -> list:
     if any([v.__class__ in HIGHER for v in given]):
         return _as_given(found, given)
     # In a plain pass, what a rule reads besides its arguments is a constant.
-    return [None if c is None else to_tensor(c)._data for c in found]
+    return [None if c is None else traced(to_tensor(c))._data for c in found]
 
 
 def _as_given(found: list, given: tuple) -> list:

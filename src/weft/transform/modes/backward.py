@@ -13,7 +13,7 @@ from ...core.box import nodes_below
 from ...core.dispatch import above
 from ...core.node import Leaf, Node, NodeExtra, Severed
 from ...core.origin import origin
-from ...core.settings import SettingsBlock, current, override_settings
+from ...core.settings import SettingsBlock, current, override_settings, traced
 from ...core.value import TENSORS, wrap
 from .gradient_map import GradientMap
 from .paths import not_recorded_error
@@ -94,6 +94,7 @@ def no_graph_error(x: Tensor) -> errors.GradientError:
 def seed_for(x: Tensor, grad: Any) -> Tensor:
     """The starting cotangent as a tensor like x."""
     if grad.__class__ in TENSORS:
+        grad = traced(grad)
         a, b = grad._data, x._data
         if a.__class__ is b.__class__ and a.shape == b.shape and a.dtype is b.dtype:
             if a.device == b.device:
@@ -169,7 +170,7 @@ def visit(node: Any, g: Array) -> Array:
     for hook in list(node.extra.hooks.values()):
         changed_to = hook(t)
         if changed_to is not None and changed_to is not t:
-            t = _copy(_check_cotangent(node, changed_to))
+            t = _copy(traced(_check_cotangent(node, changed_to)))
     if node.extra.retains:
         kept = node.extra.grad
         node.extra.grad = _copy(t) if kept is None else kept + t

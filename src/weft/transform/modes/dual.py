@@ -22,6 +22,7 @@ from ...core.call import caller
 from ...core.dtypes import bfloat16
 from ...core.op import Op
 from ...core.recording import inexact
+from ...core.settings import traced
 from ...core.types import Array, Raw, Static
 from ...core.value import TENSORS, install_level, wrap
 from ...ops.structural import cast
@@ -106,11 +107,12 @@ def _narrow(t: Raw | None, y: Raw) -> Raw | None:
 
 def raw_of(x: Array) -> Raw:
     """A tensor's raw value, without its node; raw values unchanged."""
-    return x.detach()._data if x.__class__ in TENSORS else x
+    return traced(x).detach()._data if x.__class__ in TENSORS else x
 
 
 def unwrap_if_plain(x: Tensor) -> Raw:
     """What a box is made of: the raw value, or the tensor itself if it has a node."""
+    x = traced(x)
     return x._data if x._node is None else x
 
 
