@@ -21,9 +21,10 @@ MIB = 1 << 20
 HEAD = """# Steps on a GPU
 
 Written by `python bench/gpu.py`, numbers beside in RESULTS-GPU.json. All contenders of a line run
-in one process on the same numbers, PyTorch's and Weft's in turns and then JAX; results are compared
-with float64 before they are timed. Times are medians of wall-clock times between two
-synchronisations, in milliseconds. PyTorch's optimizers are the fused ones."""
+in one process on the same numbers: PyTorch's eager mode and Weft in turns, then PyTorch's compilers
+(once they have run, all Python code of a process takes longer), then JAX. Results are compared with
+float64 before they are timed. Times are medians of wall-clock times between two synchronisations,
+in milliseconds. PyTorch's optimizers are the fused ones."""
 
 Cases = dict[str, Any]
 

@@ -10,7 +10,7 @@ import gc
 import json
 import platform
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from . import check, torch_side, weft_side
-from .problems import EAGER, JAX, OURS, OURS_COMPILED, PROBLEMS, WAYS, Problem
+from .problems import COMPILED, EAGER, JAX, OURS, OURS_COMPILED, PROBLEMS, REDUCED, WAYS, Problem
 from .sides import Data, Place, Side, seconds
 
 ROUNDS, QUICK_ROUNDS, SAMPLE, MOST_CALLS = 15, 3, 0.02, 500
@@ -130,17 +130,18 @@ class Contest:
         seconds(side)
         return torch.cuda.max_memory_allocated() - before + self.shared
 
-    def time(self, rounds: int, until: float) -> None:
+    def time(self, rounds: int, until: float, ways: Iterable[str]) -> None:
         """The median times of a call, measured in turns; three rounds at least."""
+        sides = {way: self.sides[way] for way in ways if way in self.sides}
         calls = {}
-        for way, side in self.sides.items():
+        for way, side in sides.items():
             once = min(seconds(side) for _ in range(2))
             calls[way] = max(1, min(MOST_CALLS, int(SAMPLE / once)))
-        samples: dict[str, list[float]] = {way: [] for way in self.sides}
+        samples: dict[str, list[float]] = {way: [] for way in sides}
         for k in range(rounds):
             if k >= 3 and monotonic() > until:
                 break
-            for way, side in self.sides.items():
+            for way, side in sides.items():
                 samples[way].append(1e3 * seconds(side, calls[way]))
         for way, taken in samples.items():
             spread = [min(taken), max(taken)]
@@ -150,14 +151,18 @@ class Contest:
 def contest(
     problem: Problem, place: Place, tell: Callable[[Line], None], rounds: int, ways: tuple[str, ...]
 ) -> None:
-    """All contenders of a problem: those of PyTorch and Weft in turns, then JAX."""
+    """All contenders of a problem: PyTorch and Weft in turns, then PyTorch's compilers, then JAX.
+
+    Once torch.compile has run, all Python code of its process takes longer.
+    """
     until = monotonic() + problem.seconds[0]
     found = Contest(problem, place, tell)
-    for way in ways:
-        if way != JAX:
+    after = [way for way in ways if way in (COMPILED, REDUCED)]
+    for group in ([way for way in ways if way not in (*after, JAX)], after):
+        for way in group:
             found.enter(way)
-            found.time(1, until)  # so that there are times, should the next one end the process
-    found.time(rounds, until)
+            found.time(1, until, [way])  # there are times, should the next one end the process
+        found.time(rounds, until, group)
     found.sides.clear()
     if JAX not in ways:
         return
@@ -168,7 +173,7 @@ def contest(
     if place.torch != "cpu":
         torch.cuda.empty_cache()
     found.enter(JAX)
-    found.time(rounds, until)
+    found.time(rounds, until, [JAX])
 
 
 def first_call(problem: Problem, place: Place) -> float:
