@@ -107,7 +107,8 @@ def become(x: Tensor, new: Any) -> None:
 
 def _refuse_kept(x, maker: str) -> None:
     """Refuse to store a transformation's value in a parameter or leaf, which outlives it."""
-    if x.__class__ is not RESULT[0] or (x._node.__class__ is Leaf and x._node.requested):
+    result = x.__class__ is RESULT[0] or x.__class__ in BOXED
+    if not result or (x._node.__class__ is Leaf and x._node.requested):
         raise errors.InPlaceOnTracked(
             f"a value computed inside {maker} is assigned to a parameter or leaf from outside, "
             "which would outlive it; return it from the function, and assign it there"
