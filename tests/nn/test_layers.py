@@ -136,3 +136,17 @@ def test_alpha_dropout_keeps_mean_and_variance(name):
 def test_arguments_that_make_no_sense(call, message):
     with pytest.raises(errors.WeftError, match=message.replace("(", r"\(").replace(")", r"\)")):
         call()
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_dropout_of_half_types_rounds_once(dtype, device):
+    """The scale is not rounded to the half type first."""
+    x = wf.tensor(np.linspace(0.5, 3.0, 200), device=device).to(dtype)
+    wide = x.to("float64")
+    for f in (lambda x: F.dropout(x, 0.1), wf.compile(lambda x: F.dropout(x, 0.1))):
+        y = f(x)
+        once = (wide / 0.9).to(dtype).to("float64").numpy()
+        kept = y.to("float64").numpy()
+        apart = np.abs(kept - once)[kept != 0]
+        assert apart.size and (apart == 0).mean() > 0.95  # 1/0.9 itself is a float32

@@ -98,19 +98,19 @@ def become(x: Tensor, new: Any) -> None:
         settings.staging.assign(x, new, rebinds=True)
         return
     if new.__class__ is not x.__class__ and new._data.__class__ in BOXES:
-        _refuse_kept(x, new._data.maker)
+        _refuse_kept(x, new._data)
         x.__class__ = new.__class__  # the value is at a higher level, and so is the result
     x._data = new._data
     if settings.grad:
         x._node = new._node
 
 
-def _refuse_kept(x, maker: str) -> None:
+def _refuse_kept(x, box: Any) -> None:
     """Refuse to store a transformation's value in a parameter or leaf, which outlives it."""
-    result = x.__class__ is RESULT[0] or x.__class__ in BOXED
+    result = x.__class__ is RESULT[0] or (x.__class__ in BOXED and not box.staged)
     if not result or (x._node.__class__ is Leaf and x._node.requested):
         raise errors.InPlaceOnTracked(
-            f"a value computed inside {maker} is assigned to a parameter or leaf from outside, "
+            f"a value computed inside {box.maker} is assigned to a parameter or leaf from outside, "
             "which would outlive it; return it from the function, and assign it there"
         )
 

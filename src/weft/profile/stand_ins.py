@@ -40,8 +40,7 @@ class _NoTarget:
 
     key = "estimate"
 
-    @property
-    def passes(self) -> Any:
+    def __getattr__(self, name: str) -> Any:
         raise errors.StagingError(
             "estimate: the step runs in eager mode and calls a compiled function; compile the "
             "whole step, or estimate it with the function itself, fn.__wrapped__"

@@ -22,7 +22,6 @@ MODES = {
     "jacobian": wf.jacobian,
     "jvp of grad": lambda f: lambda x: wf.jvp(wf.grad(lambda x: f(x).sum()), (x,), (x,)),
     "vmap of jvp": lambda f: lambda x: wf.vmap(lambda s: wf.jvp(f, (x * s,), (x,))[1])(x),
-    "scan": lambda f: lambda x: wf.scan(lambda c, _: (f(c), None), x, None, length=2)[0],
 }
 
 

@@ -22,10 +22,11 @@ def _is_half(x: Array) -> bool:
 
 
 def masked_scale(x: Array, mask: Array, scale: float) -> Array:
-    y = np.empty(np.broadcast_shapes(x.shape, mask.shape), x.dtype)
-    np.multiply(mask, x.dtype.type(scale), y)
-    y *= x
-    return y
+    wide = _wide(x)
+    y = np.empty(np.broadcast_shapes(x.shape, mask.shape), wide.dtype)
+    np.multiply(mask, wide.dtype.type(scale), y)
+    y *= wide
+    return _in(x.dtype, y)
 
 
 def scale_shift(x: Array, w: Operand, b: Operand) -> Array:
