@@ -176,6 +176,7 @@ _CHOSEN: dict[tuple[Any, ...], Kernels] = {}
 # Arrays with fewer numbers are not worth timing, nor are times that differ by less than this share.
 _SMALL, _CLEARLY = 1 << 18, 0.05
 _WIDEST_OF_CUDNN = 128
+_AHEAD = 4_000_000  # cycles, about two milliseconds
 
 
 def _choose(
@@ -199,10 +200,14 @@ def _timed(call: Callable[[Kernels], Any]) -> Kernels:
 
 
 def _time(call: Callable[[Kernels], Any], kernels: Kernels) -> float:
-    """The milliseconds of a call; infinite for kernels that refuse it."""
+    """The milliseconds of a call; infinite for kernels that refuse it.
+
+    The GPU waits first, so that the host has launched all calls before they begin.
+    """
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
     try:
         call(kernels)
+        torch.cuda._sleep(_AHEAD)
         marks[0].record()
         for _ in range(2):
             call(kernels)
