@@ -346,3 +346,25 @@ def test_optimizers_are_copied_with_their_parameters():
     for x, o in ((p, optimizer), (q, other)):
         o.step([(x.id, x, gradient_of(x, 9))])
     assert q is not p and q.tolist() == p.tolist()
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("name", ["SGD", "AdamW", "RMSprop", "Adagrad", "Lion"])
+def test_a_state_of_another_shape_is_refused(name, device):
+    """Kernels would write beyond it."""
+    p = wf.Parameter(wf.ones((64, 64), device=device))
+    options = {"momentum": 0.9} if name == "SGD" else {}
+    optimizer = getattr(wf.optim, name)([p], lr=0.1, **options)
+    g = wf.ones((64, 64), device=device)
+    optimizer.step([g])
+    (key,) = optimizer.state
+    own = optimizer.state[key]
+    for slot in [n for n, v in own.items() if getattr(v, "ndim", 0)]:
+        held, before, count = own[slot], p.detach().numpy().copy(), own["step"]
+        own[slot] = held[:2]
+        with pytest.raises(wf.errors.ShapeError, match=rf"{slot} .*\(2, 64\), expected \(64, 64\)"):
+            optimizer.step([g])
+        assert own["step"] == count
+        np.testing.assert_array_equal(p.detach().numpy(), before)
+        own[slot] = held
+    optimizer.step([g])

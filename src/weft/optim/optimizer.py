@@ -488,6 +488,13 @@ class Optimizer:
         """
         slots, every = self._fit_slots(entry, p)
         own = self.state[entry.key]
+        for name, slot in slots.items():
+            if own[name].shape != slot.shape:  # kernels would read and write beyond it
+                raise errors.ShapeError(
+                    f"{type(self).__name__}: {name} of {entry.key!r} has the shape "
+                    f"{tuple(own[name].shape)}, expected {slot.shape}; load a state that fits by "
+                    f"load_state_dict(), or begin anew: del optimizer.state[{entry.key!r}]"
+                )
         rule = self.rule_of(own)
         self.rescale(entry.group, own, is_fused(rule, p))
         own["step"] += 1
