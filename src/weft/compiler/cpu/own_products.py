@@ -3,10 +3,8 @@
 import numpy as np
 
 from ...core.once import once
-from ..cache.disk import cache
-from ..emit.code import LLModule
 from ..native.machine import Loaded, host
-from ..native.objects import PROVIDERS, digest, link, pack_object
+from ..native.objects import PROVIDERS, load_written
 from .register_products import PAIR, REGISTER, write_multiply
 
 # The functions, by their names.
@@ -42,14 +40,7 @@ def own_function(name: str) -> int:
 @once
 def _load(name: str) -> Loaded:
     """A function, loaded for the lifetime of the process."""
-    key = digest("multiply", (name,))
-    image = cache().fetch(key)
-    if image is None:
-        module = LLModule(host().attributes)
-        write_multiply(module, ELEMENTS[name])
-        image = pack_object(module)
-        cache().store(key, image)
-    return link(image, [name])
+    return load_written("multiply", (name,), lambda m: write_multiply(m, ELEMENTS[name]), [name])
 
 
 PROVIDERS.append(lambda symbol: own_function(symbol) if symbol in ELEMENTS else None)

@@ -189,9 +189,7 @@ class NvidiaGpu:
 
     def _named(self, stream: int) -> torch.cuda.Stream:
         """PyTorch's object for the address of a stream."""
-        if (
-            not stream
-        ):  # `ExternalStream(0)` is a new one, which the default stream does not wait for
+        if not stream:  # `ExternalStream(0)` is a new one, for which the default one does not wait
             return torch.cuda.default_stream(self.where)
         return torch.cuda.ExternalStream(stream, self.where)
 

@@ -16,13 +16,12 @@ import ctypes
 import sys
 from collections.abc import Callable
 from enum import IntEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any
 
 from numpy._core.multiarray import get_handler_name
 
-from ..cache.disk import cache
 from ..emit.code import Code, LLModule, LLValue
 from ..emit.control import (
     HALF_WORD,
@@ -44,8 +43,8 @@ from ..emit.control import (
     when,
     word,
 )
-from .machine import Loaded, host
-from .objects import PROVIDERS, digest, link, pack_object
+from .machine import Loaded
+from .objects import PROVIDERS, load_written
 
 # Bits of the number of a place; 0 is no place.
 ORIGIN_BITS = 16
@@ -309,14 +308,8 @@ def _write_forget(module: LLModule) -> None:
 @lru_cache(maxsize=1)
 def _functions() -> Loaded:
     """These functions. They are never unloaded: arrays are freed until the process ends."""
-    key = digest("allocations", ())
-    image = cache().fetch(key)
-    if image is None:
-        module = LLModule(host().attributes)
-        write_allocations(module, sys.platform.startswith("linux"))
-        image = pack_object(module, quickly=True)
-        cache().store(key, image)
-    loaded = link(image, EXPORTS)
+    write = partial(write_allocations, linux=sys.platform.startswith("linux"))
+    loaded = load_written("allocations", (), write, EXPORTS, quickly=True)
     _keep(loaded)
     return loaded
 

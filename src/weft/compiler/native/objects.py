@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..cache import keys
+from ..cache.disk import cache
 from ..emit.capsules import blas_function
 from ..emit.code import LLModule
 from ..emit.elementary import PREFIX, address_of
@@ -29,6 +30,27 @@ def link(image: bytes, exports: list[str]) -> Loaded:
     size = 8 + int.from_bytes(image[:8], "little")
     places = {s: at for s in json.loads(image[8:size]) if (at := place_of(s)) is not None}
     return load(image[size:], exports, places)
+
+
+def load_written(
+    kind: str,
+    of: tuple[Any, ...],
+    write: Callable[[LLModule], Any],
+    exports: list[str],
+    quickly: bool = False,
+) -> Loaded:
+    """Functions of a module that `write` fills, from the disk if they are there.
+
+    kind, of  what distinguishes their code from others'
+    """
+    key = digest(kind, of)
+    image = cache().fetch(key)
+    if image is None:
+        module = LLModule(host().attributes)
+        write(module)
+        image = pack_object(module, quickly)
+        cache().store(key, image)
+    return link(image, exports)
 
 
 def place_of(symbol: str) -> int | None:

@@ -9,12 +9,11 @@ import numpy as np
 
 from ...core.once import once
 from ...core.record import record
-from ..cache.disk import cache
 from ..emit.code import LLModule
 from . import layout
 from .builtin import make_builtin
-from .machine import Loaded, host
-from .objects import PROVIDERS, digest, link, pack_object
+from .machine import Loaded
+from .objects import PROVIDERS, load_written
 from .places import ROOM, SLOTS, CodeEntry, PlaceEntry, Slot, Tables, write_places
 from .spans import write_spans
 from .words import WordArray
@@ -63,15 +62,12 @@ PROVIDERS.append(lambda symbol: tables().head.address if symbol == "weft_places"
 @once
 def _functions() -> Loaded:
     layout.verify_layout()
-    key = digest("observers", (layout.TYPE, layout.DATA))
-    image = cache().fetch(key)
-    if image is None:
-        module = LLModule(host().attributes)
-        write_places(module)
-        write_spans(module)
-        image = pack_object(module)
-        cache().store(key, image)
-    return link(image, _EXPORTS)
+    return load_written("observers", (layout.TYPE, layout.DATA), _write, _EXPORTS)
+
+
+def _write(module: LLModule) -> None:
+    write_places(module)
+    write_spans(module)
 
 
 def note_address() -> int:

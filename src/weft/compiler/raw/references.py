@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from ...core.once import once
-from ..cache.disk import cache
 from ..emit.code import LLModule, LLValue
 from ..emit.control import (
     HALF_WORD,
@@ -29,8 +28,8 @@ from ..emit.control import (
 from ..native import layout
 from ..native.builtin import make_builtin
 from ..native.layout import DATA, ITEMS, SIZE, TYPE
-from ..native.machine import Loaded, host
-from ..native.objects import digest, link, pack_object
+from ..native.machine import Loaded
+from ..native.objects import load_written
 from ..native.words import words
 
 _COUNT = 8  # bytes before the count of what PyTorch counts references of: 32 bits
@@ -93,14 +92,7 @@ def _half(address: int) -> int:
 @once
 def _functions() -> Loaded:
     layout.verify_layout()
-    key = digest("references", (TYPE, DATA))
-    image = cache().fetch(key)
-    if image is None:
-        module = LLModule(host().attributes)
-        _write_alone(module)
-        image = pack_object(module)
-        cache().store(key, image)
-    return link(image, ["weft_alone"])
+    return load_written("references", (TYPE, DATA), _write_alone, ["weft_alone"])
 
 
 def _write_alone(module: LLModule) -> None:

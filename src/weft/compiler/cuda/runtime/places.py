@@ -17,7 +17,6 @@ import torch
 
 from ....core.aval import Shape
 from ....core.once import once
-from ...cache.disk import cache
 from ...emit.code import LLModule, LLValue
 from ...emit.control import (
     POINTER,
@@ -37,8 +36,8 @@ from ...emit.control import (
 from ...native import layout
 from ...native.builtin import make_builtin
 from ...native.layout import DATA, ITEMS
-from ...native.machine import Loaded, host
-from ...native.objects import digest, link, pack_object
+from ...native.machine import Loaded
+from ...native.objects import load_written
 from ...native.words import WordArray, words
 from ...raw.arrays import RawArrays
 from ...raw.references import only_place, tensor_offset, word_at
@@ -236,14 +235,7 @@ def _interface() -> TensorInterface | None:
 @once
 def _functions() -> Loaded:
     layout.verify_layout()
-    key = digest("places", (layout.TYPE, layout.DATA))
-    image = cache().fetch(key)
-    if image is None:
-        module = LLModule(host().attributes)
-        _write_moved(module)
-        image = pack_object(module)
-        cache().store(key, image)
-    return link(image, ["weft_moved"])
+    return load_written("places", (layout.TYPE, layout.DATA), _write_moved, ["weft_moved"])
 
 
 def _write_moved(module: LLModule) -> None:
