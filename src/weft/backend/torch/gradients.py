@@ -68,6 +68,7 @@ def multiples(arrays: list[Array], factor: Array | float) -> list[Array]:
 
 
 def _product(x: Array, factor: Array | float) -> Array:
-    if x.dtype in _HALF and isinstance(factor, torch.Tensor):
-        return (x.float() * factor).to(x.dtype)
-    return x * factor
+    if not isinstance(factor, torch.Tensor):
+        return x * factor
+    wide = x.float() if x.dtype in _HALF else x
+    return (wide * factor).to(x.dtype)  # a 0-d x would be widened by a 0-d factor
