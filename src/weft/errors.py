@@ -196,6 +196,10 @@ class PlanError(GradientError):
     """A plan that is wrong for its program, or a Jacobian that disagrees with a sweep."""
 
 
+class ConfigError(WeftError, ValueError):
+    """A configuration file has keys or values that make no sense; each is named with its line."""
+
+
 class CheckpointError(WeftError, ValueError):
     """A file or directory that does not hold what was saved, or cannot be saved."""
 

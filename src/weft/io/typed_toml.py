@@ -1,0 +1,221 @@
+"""Frozen dataclasses from TOML files: every key known, every value of its type."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
+from math import isfinite
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from .. import errors
+from .toml_lines import Path as Place
+from .toml_lines import key_lines
+
+Config = TypeVar("Config")
+
+LONGEST = 1 << 20  # bytes of a file
+
+
+class Problems:
+    """What is wrong in a file, each with its line."""
+
+    def __init__(self, path: Path, lines: dict[Place, int]):
+        self.path, self.lines = path, lines
+        self.found: list[tuple[int, str]] = []
+
+    def add(self, place: Place, text: str) -> None:
+        """Note that something is wrong at a key, or at what it would be in."""
+        where = place
+        while where and where not in self.lines:
+            where = where[:-1]
+        named = f"{spelled(place)}: " if place else ""
+        self.found.append((self.lines.get(where, 1), f"{named}{text}"))
+
+    def raise_if_any(self) -> None:
+        """One error for all of them, in the order of the lines."""
+        if self.found:
+            listed = [f"{self.path}:{line}: {text}" for line, text in sorted(self.found)]
+            raise errors.ConfigError("\n".join(listed))
+
+
+def spelled(place: Place) -> str:
+    """A path as one writes it in TOML.
+
+    >>> from weft.io.typed_toml import spelled
+    >>> spelled(("data", 0, "path"))
+    'data[0].path'
+    """
+    text = ""
+    for part in place:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def read_toml(path: str | Path, kind: type[Config]) -> tuple[Config, Problems]:
+    """A file as a dataclass, and where its keys are, for checks of what the types do not say.
+
+    path  the file
+    kind  a dataclass; its fields may be dataclasses, tuples of them, or plain values
+
+    >>> import tempfile
+    >>> from dataclasses import dataclass
+    >>> from pathlib import Path
+    >>> from weft.io.typed_toml import read_toml
+    >>> @dataclass(frozen=True)
+    ... class Run:
+    ...     steps: int = 10
+    >>> with tempfile.TemporaryDirectory() as here:
+    ...     file = Path(here, "run.toml")
+    ...     _ = file.write_text("steps = 3")
+    ...     read_toml(file, Run)[0]
+    Run(steps=3)
+    """
+    path = Path(path)
+    text = _text(path)
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise errors.ConfigError(f"{path}: not TOML: {e}") from None
+    problems = Problems(path, key_lines(text))
+    made: Any = _table(kind, data, (), problems)
+    problems.raise_if_any()
+    return made, problems
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(LONGEST + 1)
+    except OSError as e:
+        raise errors.ConfigError(f"{path}: cannot be read: {e.strerror}") from None
+    if len(raw) > LONGEST:
+        raise errors.ConfigError(f"{path}: more than {LONGEST} bytes, which no configuration has")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as e:
+        raise errors.ConfigError(f"{path}: not UTF-8: {e}") from None
+
+
+def _table(kind: Any, data: Any, place: Place, problems: Problems) -> Any:
+    if not isinstance(data, dict):
+        problems.add(place, f"{_shown(data)}, expected a table")
+        return None
+    before = len(problems.found)
+    hints = get_type_hints(kind)
+    known = {f.name: f for f in fields(kind) if f.init}
+    for key in data:
+        if key not in known:
+            problems.add((*place, key), _unknown(key, known))
+    values = {
+        name: _value(hints[name], data[name], (*place, name), problems)
+        for name in known
+        if name in data
+    }
+    for name, f in known.items():
+        if name not in data and f.default is MISSING and f.default_factory is MISSING:
+            problems.add(place, f"{name} is missing")
+    if len(problems.found) > before:
+        return None
+    try:
+        return kind(**values)
+    except errors.WeftError as e:
+        problems.add(place, str(e))
+        return None
+
+
+def _unknown(key: str, known: Any) -> str:
+    near = get_close_matches(key, known, 1, 0.6)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return f"unknown key; {hint}"
+
+
+def _value(hint: Any, value: Any, place: Place, problems: Problems) -> Any:
+    """A value as its type has it; a problem if it is of another."""
+    if is_dataclass(hint):
+        return _table(hint, value, place, problems)
+    if get_origin(hint) is tuple:
+        return _sequence(hint, value, place, problems)
+    for kind in _alternatives(hint):
+        if get_origin(kind) is tuple and isinstance(value, list):
+            return _sequence(kind, value, place, problems)
+        if is_dataclass(kind) and isinstance(value, dict):
+            return _table(kind, value, place, problems)
+        if _fits(kind, value):
+            return kind(value) if kind in (float, Path) else value
+    near = _nearest(hint, value)
+    problems.add(place, f"{_shown(value)}, expected {_expected(hint)}{near}")
+    return None
+
+
+def _sequence(hint: Any, value: Any, place: Place, problems: Problems) -> Any:
+    kinds = get_args(hint)
+    if not isinstance(value, list):
+        problems.add(place, f"{_shown(value)}, expected {_expected(hint)}")
+        return None
+    if kinds[-1] is not Ellipsis and len(value) != len(kinds):
+        problems.add(place, f"{len(value)} items, expected {len(kinds)}")
+        return None
+    each = kinds if kinds[-1] is not Ellipsis else kinds[:1] * len(value)
+    found = zip(each, value, strict=True)
+    return tuple([_value(k, v, (*place, i), problems) for i, (k, v) in enumerate(found)])
+
+
+def _alternatives(hint: Any) -> Iterator[Any]:
+    """The plain types of a union, and the values of literals as types of their own."""
+    if get_origin(hint) in (Union, UnionType):
+        for kind in get_args(hint):
+            if kind is not NoneType:  # TOML has no null: what is not wanted is left out
+                yield from _alternatives(kind)
+    else:
+        yield hint
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return any(type(value) is type(choice) and value == choice for choice in get_args(kind))
+    if kind is float:
+        return type(value) in (int, float) and isfinite(value)
+    if kind is Path:
+        return type(value) is str and bool(value) and value.isprintable()
+    return type(value) is kind
+
+
+def _nearest(hint: Any, value: Any) -> str:
+    choices = [
+        choice
+        for kind in _alternatives(hint)
+        if get_origin(kind) is Literal
+        for choice in get_args(kind)
+        if isinstance(choice, str)
+    ]
+    near = get_close_matches(value, choices, 1, 0.6) if isinstance(value, str) else []
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+_WORDS = {bool: "true or false", int: "an integer", float: "a finite number", str: "a text"}
+_WORDS |= {Path: "a path, a text without control characters"}
+
+
+def _expected(hint: Any) -> str:
+    if get_origin(hint) is tuple:
+        return f"a list of {_expected(get_args(hint)[0])}"
+    words = []
+    for kind in _alternatives(hint):
+        if get_origin(kind) is Literal:
+            words += [repr(choice) for choice in get_args(kind)]
+        elif is_dataclass(kind):
+            words.append("a table")
+        elif get_origin(kind) is tuple:
+            words.append(_expected(kind))
+        else:
+            words.append(_WORDS[kind])
+    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+
+
+def _shown(value: Any) -> str:
+    kinds = {dict: "a table", list: "a list"}
+    return kinds[type(value)] if type(value) in kinds else f"{value!r:.60}"
