@@ -180,7 +180,7 @@ class Severed:
         """Whether the gradient may depend on a leaf or a node."""
         if goal.id < self.id:  # recorded later
             return False
-        if self.of is None or any(-n.id in self.of for n in _with_leaves(goal)):
+        if self.of is None or any(-n.id in self.of for n in with_leaves(goal)):
             return True
         return any([ask(goal) for ask in self.asks])
 
@@ -192,7 +192,7 @@ class Severed:
         return Severed(self.origin, of, self.remedy, (*self.asks, *other.asks))
 
 
-def _with_leaves(goal: "Leaf | Node") -> list["Leaf | Node"]:
+def with_leaves(goal: "Leaf | Node") -> list["Leaf | Node"]:
     """A node and the leaves that it was computed from."""
     found, waiting, seen = [goal], [goal], set()
     while waiting:

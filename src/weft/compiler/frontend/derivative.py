@@ -13,7 +13,7 @@ from ...core.checkpointing import CheckpointConfig
 from ...core.node import Leaf, Node, Severed
 from ...core.op import Jvp, Op
 from ...core.record import field, record
-from ...core.recording import pack, pick, record_node
+from ...core.recording import pack, pick, record_node, sever
 from ...core.settings import current
 from ...core.value import TENSORS, wrap
 from ...graph.graph import Graph, Literal
@@ -26,7 +26,7 @@ from ..raw.numpy_arrays import NUMPY
 from ..target import Executable, Target
 from .capture import Capture
 from .inputs import Call
-from .severed import marks_behind, sever_at_call
+from .severed import CallMark, at_calls, mark_of, marks_behind
 
 
 @record(frozen=False)
@@ -54,7 +54,7 @@ class Derivative:
     graph: Graph
     op: Op
     overwritten: str | None = None
-    severed: Severed | None = None
+    severed: Severed | CallMark | None = None
     target: Target = field(default_factory=current_target)
     arrays: RawArrays = NUMPY
     checkpoint: CheckpointConfig | None = None
@@ -83,8 +83,9 @@ class Derivative:
             pack(node, *settings.saved_hooks)
         if settings.saving is not None:
             settings.saving.own(node)
-        if self.severed is not None:
-            sever_at_call(node, self.severed, call)
+        mark = mark_of(self.severed, call)
+        if mark is not None:
+            sever(node, mark)
         if len(self.results) == 1:
             first._node = node
             return
@@ -198,7 +199,7 @@ def derive_pull_back(capture: Capture, tracked: dict[int, Any]) -> Derivative:
         names,
         without_devices(pulled, device),
         op,
-        severed=mark,
+        severed=None if mark is None else at_calls(capture, mark),
         target=target_for(device),
         arrays=arrays_on(device),
     )

@@ -23,6 +23,7 @@ from ..raw.numpy_arrays import NUMPY
 from ..target import Executable
 from .inputs import Call
 from .records import fields_of_tensors
+from .severed import mark_of
 
 _new = object.__new__
 
@@ -34,7 +35,7 @@ class ReplacedGradient:
     position  of the new gradient among the outputs
     owner     the captured tensor of the leaf; None for an argument
     find      from a call to the leaf
-    node      of the new gradient
+    node      of the new gradient: None, a mark, or what makes a mark for each call
     """
 
     position: int
@@ -99,10 +100,11 @@ class GradientBuffers:
         kind = RESULT[0]
         for position, owner, node in self._owned:
             gradient = _new(kind)
-            gradient._data, gradient._node, gradient._share = raws[position], node, None
+            gradient._data, gradient._share = raws[position], None
+            gradient._node = mark_of(node, call)
             owner._grad = gradient
         for r in self._others:
-            r.find(call).held = wrap(raws[r.position], r.node)
+            r.find(call).held = wrap(raws[r.position], mark_of(r.node, call))
 
 
 def _records(whose: Sequence[ReplacedGradient | None]) -> WordArray:

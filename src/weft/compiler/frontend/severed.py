@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING
 
 from ...arrays.tensor import Tensor
-from ...core.node import Leaf, Node, Severed
+from ...core.node import Leaf, Node, Severed, with_leaves
 from ...core.record import record
-from ...core.recording import sever
 from .inputs import Call
 
 if TYPE_CHECKING:
@@ -37,17 +36,50 @@ def mark_argument(capture: "Capture", position: int, mark: Severed) -> Severed:
     return Severed(mark.origin, (), mark.remedy, (SeveredQuery(capture, position),))
 
 
-def at_call(mark: Severed, call: Call) -> Severed | None:
-    """The mark of a traced value, joined with the marks of the call's arguments."""
-    given = [call.tensors[ask.position]._node for ask in mark.asks]
-    given = [m for m in given if m.__class__ is Severed]
-    if mark.of == () and given:
-        found, *given = given
-    else:
-        found = Severed(mark.origin, mark.of, mark.remedy)
-    for other in given:
-        found = found.merge(other)
-    return found
+@record
+class CallMark:
+    """The mark of a traced value, made anew for each call.
+
+    mark      as the trace has it
+    elsewhere  what the gradient was computed from outside of the arguments; None: anything
+    arguments  the positions of the arguments that it was computed from
+    """
+
+    mark: Severed
+    elsewhere: tuple[int, ...] | None
+    arguments: tuple[int, ...]
+
+    def __call__(self, call: Call) -> Severed:
+        """The mark, by the call's own leaves, joined with the marks of its arguments."""
+        mark, of = self.mark, self.elsewhere
+        if of is not None:
+            behind = [with_leaves(call.tensors[k]._node) for k in self.arguments]
+            of = {*of, *[-node.id for nodes in behind for node in nodes]}
+        given = [call.tensors[ask.position]._node for ask in mark.asks]
+        given = [m for m in given if m.__class__ is Severed]
+        if mark.of == () and given:
+            found, *given = given
+        else:
+            found = Severed(mark.origin, of, mark.remedy)
+        for other in given:
+            found = found.merge(other)
+        return found
+
+
+def at_calls(capture: "Capture", mark: Severed) -> Severed | CallMark:
+    """A traced value's mark, or what makes it if it depends on the arguments of a call."""
+    places = {-leaf.id: k for leaf, k in capture.leaves.items()}
+    own = mark.of or ()
+    arguments = tuple([places[k] for k in own if k in places])
+    if not (arguments or mark.asks):
+        return mark
+    elsewhere = None if mark.of is None else tuple([k for k in own if k not in places])
+    return CallMark(mark, elsewhere, arguments)
+
+
+def mark_of(made: Severed | CallMark | None, call: Call) -> Severed | None:
+    """The mark for a call."""
+    return made(call) if made.__class__ is CallMark else made  # type: ignore[return-value]
 
 
 def marks_behind(results: list[Tensor]) -> Severed | None:
@@ -63,10 +95,3 @@ def marks_behind(results: list[Tensor]) -> Severed | None:
             found = mark if found is None else found.merge(mark)
         waiting += [p for p in node.parents or () if p is not None]
     return found
-
-
-def sever_at_call(node: Node, mark: Severed, call: Call) -> None:
-    """Mark the node of a call with the severed gradients that its results depend on."""
-    found = at_call(mark, call)
-    if found is not None:
-        sever(node, found)

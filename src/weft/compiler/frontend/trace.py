@@ -31,7 +31,7 @@ from .inputs import Call, Captured, Changeable, Now, StateArray, TensorArgument
 from .reachable.frames import watch_frames
 from .reachable.watch import ReadWatch
 from .results import PLAIN, flatten
-from .severed import at_call, mark_argument
+from .severed import CallMark, at_calls, mark_argument, mark_of
 from .variant import (
     ReturnedLeaf,
     Variant,
@@ -272,7 +272,7 @@ def _returned_leaf(
         outputs.tracked[position] = x
         node = None
     # With the node of a freed graph, a second backward pass raises the same error as in eager mode.
-    return returned_tensor(position, node)
+    return returned_tensor(position, at_calls(capture, node) if isinstance(node, Severed) else node)
 
 
 def _find_freed(node) -> Node | None:
@@ -350,13 +350,14 @@ def _changed_arguments(
         a.place.rebinds = a.place.staged is own and id(a.tensor) not in capture.overwritten
         writes.append((outputs.position(a.place.staged), a.place.write))
         if isinstance(a.place.node, Severed):
-            capture.after.append(partial(_mark, capture.now, a.place.position, a.place.node))
+            mark = at_calls(capture, a.place.node)
+            capture.after.append(partial(_mark, capture.now, a.place.position, mark))
     return writes
 
 
-def _mark(now: Now, position: int, mark: Severed) -> None:
+def _mark(now: Now, position: int, mark: Severed | CallMark) -> None:
     """Mark an argument whose new value depends on a severed gradient."""
-    now.call.tensors[position]._node = at_call(mark, now.call)
+    now.call.tensors[position]._node = mark_of(mark, now.call)
 
 
 def _retain_gradient(now: Now, position: int) -> None:
@@ -373,7 +374,9 @@ def _changed_gradients(capture: Capture, outputs: _Outputs) -> list[ReplacedGrad
         elif place is None or gradient._data is not place.entered:
             owner = None if leaf in capture.leaves else leaf.tensor()
             position = outputs.position(gradient._data)
-            replaced.append(ReplacedGradient(position, owner, find, gradient_node(gradient)))
+            mark = gradient_node(gradient)
+            mark = None if mark is None else at_calls(capture, mark)
+            replaced.append(ReplacedGradient(position, owner, find, mark))
     return replaced
 
 

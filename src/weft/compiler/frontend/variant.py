@@ -43,7 +43,7 @@ from .quick import is_flat
 from .reachable.watch import ReadWatch
 from .records import BoundTensors
 from .results import Build, OpenedTree
-from .severed import at_call
+from .severed import CallMark
 
 Write = Callable[[Call, np.ndarray], None]
 _new, _asarray = object.__new__, np.asarray
@@ -445,10 +445,10 @@ def _shared_memory_error(changed: str, other: str) -> errors.StagingError:
     )
 
 
-def returned_tensor(position: int, node: Node | Leaf | Severed | None) -> ReturnedLeaf:
+def returned_tensor(position: int, node: Node | Leaf | Severed | CallMark | None) -> ReturnedLeaf:
     """A computed result; one that depends on severed gradients gets the marks of each call."""
-    if isinstance(node, Severed) and node.asks:
-        return ReturnedLeaf(lambda call, raws: wrap(raws[position], at_call(node, call)), position)
+    if isinstance(node, CallMark):
+        return ReturnedLeaf(lambda call, raws: wrap(raws[position], node(call)), position)
     return ReturnedLeaf(lambda call, raws: wrap(raws[position], node), position)
 
 
