@@ -250,6 +250,8 @@ def check(text: Text, mode: str, device: str = "cpu") -> str:
 
 
 def _both_refuse(want: Run, got: Run) -> str:
+    if isinstance(want.error, wf.errors.SavedValueOverwritten) and got.error is None:
+        return "refused"  # programs keep what they have read of an array before it is overwritten
     if len(got.leaves) > len(want.leaves):
         told = f"eager: {type(want.error).__name__}: {want.error} at call {len(want.leaves)}"
         raise Mismatch(f"{told}; compiled: none")
