@@ -81,7 +81,7 @@ def read_toml(path: str | Path, kind: type[Config]) -> tuple[Config, Problems]:
     except tomllib.TOMLDecodeError as e:
         raise errors.ConfigError(f"{path}: not TOML: {e}") from None
     problems = Problems(path, key_lines(text))
-    made: Any = _table(kind, data, (), problems)
+    made: Any = read_table(kind, data, (), problems)
     problems.raise_if_any()
     return made, problems
 
@@ -100,18 +100,27 @@ def _text(path: Path) -> str:
         raise errors.ConfigError(f"{path}: not UTF-8: {e}") from None
 
 
-def _table(kind: Any, data: Any, place: Place, problems: Problems) -> Any:
+def read_table(kind: Any, data: Any, place: Place, problems: Problems) -> Any:
+    """A table as a dataclass; None, and problems, if it is not one.
+
+    kind      the dataclass, or a class with `from_toml(data, place, problems)`
+    data      what `tomllib` has read
+    place     where it is in the file
+    problems  where problems are noted
+    """
     if not isinstance(data, dict):
         problems.add(place, f"{_shown(data)}, expected a table")
         return None
+    if hasattr(kind, "from_toml"):
+        return kind.from_toml(data, place, problems)
     before = len(problems.found)
     hints = get_type_hints(kind)
     known = {f.name: f for f in fields(kind) if f.init}
     for key in data:
         if key not in known:
-            problems.add((*place, key), _unknown(key, known))
+            problems.add((*place, key), unknown_key(key, known))
     values = {
-        name: _value(hints[name], data[name], (*place, name), problems)
+        name: read_value(hints[name], data[name], (*place, name), problems)
         for name in known
         if name in data
     }
@@ -127,23 +136,28 @@ def _table(kind: Any, data: Any, place: Place, problems: Problems) -> Any:
         return None
 
 
-def _unknown(key: str, known: Any) -> str:
-    near = get_close_matches(key, known, 1, 0.6)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    return f"unknown key; {hint}"
+def unknown_key(key: str, known: Any) -> str:
+    """What is said of a key that is not one of those that are known."""
+    return f"unknown key; {nearest_name(key, known)}"
 
 
-def _value(hint: Any, value: Any, place: Place, problems: Problems) -> Any:
+def nearest_name(name: str, known: Any) -> str:
+    """What one may have meant by a name: the nearest one that is known, or all of them."""
+    near = get_close_matches(name, known, 1, 0.6)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+
+
+def read_value(hint: Any, value: Any, place: Place, problems: Problems) -> Any:
     """A value as its type has it; a problem if it is of another."""
     if is_dataclass(hint):
-        return _table(hint, value, place, problems)
+        return read_table(hint, value, place, problems)
     if get_origin(hint) is tuple:
         return _sequence(hint, value, place, problems)
     for kind in _alternatives(hint):
         if get_origin(kind) is tuple and isinstance(value, list):
             return _sequence(kind, value, place, problems)
         if is_dataclass(kind) and isinstance(value, dict):
-            return _table(kind, value, place, problems)
+            return read_table(kind, value, place, problems)
         if _fits(kind, value):
             return kind(value) if kind in (float, Path) else value
     near = _nearest(hint, value)
@@ -161,7 +175,7 @@ def _sequence(hint: Any, value: Any, place: Place, problems: Problems) -> Any:
         return None
     each = kinds if kinds[-1] is not Ellipsis else kinds[:1] * len(value)
     found = zip(each, value, strict=True)
-    return tuple([_value(k, v, (*place, i), problems) for i, (k, v) in enumerate(found)])
+    return tuple([read_value(k, v, (*place, i), problems) for i, (k, v) in enumerate(found)])
 
 
 def _alternatives(hint: Any) -> Iterator[Any]:
