@@ -124,8 +124,16 @@ class Run:
         make = lambda v: wf.tensor(v, dtype=plan.dtype, device=self.device)  # noqa: E731
         return make(plan.data[k]), [make(s) for s in spikes]
 
+    def schedule(self, k: int) -> None:
+        """Set the learning rates of step k."""
+        for name, o in zip(self.plan.optimizers, self.optimizers, strict=True):
+            rate = OPTIMIZERS[name].get("lr", 1.0)
+            if rate is not None:
+                o.set_lr(rate * (1.0 - 0.1 * k))
+
     def advance(self, k: int) -> Any:
         """Take step k."""
+        self.schedule(k)
         return self._step(*self.data(k))
 
     def numbers(self) -> tuple[Any, ...]:
