@@ -20,7 +20,7 @@ import weft
 from weft.arrays import namespace
 from weft.arrays.keywords import signature_of
 from weft.arrays.tensor import Tensor
-from weft.optim import configs, optimizers
+from weft.optim import configs, free_configs, optimizers, prodigy, schedule_free
 from weft.optim.optimizer import Optimizer
 
 ROOT = Path(weft.__file__).parent
@@ -61,6 +61,7 @@ HOMES = {
     "Ordered": ".arrays.selection",
     "Params": ".optim.parameters",
     "Self": "typing",
+    "SelfAveragingOptimizer": ".optim.averaged",
     "Sequence": "collections.abc",
     "Shape": ".arrays.types",
     "SimpleNamespace": "types",
@@ -71,6 +72,7 @@ HOMES = {
     "UniqueInverse": ".arrays.selection",
     "Value": ".core.value",
 }
+HOMES |= {n: ".optim.free_configs" for n in vars(free_configs) if n.endswith("Config")}
 HOMES |= {n: ".optim.configs" for n in vars(configs) if n.endswith("Config")}
 HOMES |= {n: ".arrays.linalg" for n, v in vars(namespace.linalg).items() if n.endswith("Result")}
 # Operators that give something else than a tensor, or take less than an array.
@@ -103,7 +105,7 @@ def default_text(value: Any) -> str:
     if isinstance(value, type) and value.__module__ == "builtins":
         return value.__name__
     plain = value is None or isinstance(value, bool | int | float | complex | str | tuple)
-    return repr(value) if plain else "..."
+    return repr(value) if plain and repr(value) not in ("inf", "nan") else "..."
 
 
 def parameter_text(p: inspect.Parameter) -> str:
@@ -294,25 +296,29 @@ def constant_text(value: Any) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def optimizer_stub() -> str:
-    """`weft/optim/optimizers.pyi`: the optimizers with the fields of their configs as keywords."""
-    classes = {n: v for n, v in vars(optimizers).items() if n[0] != "_" and inspect.isclass(v)}
-    own = {n: v for n, v in classes.items() if v.__module__ == optimizers.__name__}
-    text = f"UNQUANTISED: {constant_text(optimizers.UNQUANTISED)}\n\n"
+def optimizer_stub(module: ModuleType) -> str:
+    """A module of optimizers, with the fields of their configs as keywords."""
+    classes = {n: v for n, v in vars(module).items() if n[0] != "_" and inspect.isclass(v)}
+    own = {n: v for n, v in classes.items() if v.__module__ == module.__name__}
+    own = {n: v for n, v in own.items() if issubclass(v, Optimizer)}
+    constants = {n: v for n, v in vars(module).items() if n.isupper() and type(v) is int}
+    text = "".join(f"{n}: {constant_text(v)}\n" for n, v in constants.items()) + "\n"
     text += "".join(optimizer_text(name, own[name]) for name in own)
-    head = HEADER.format((optimizers.__doc__ or "").splitlines()[0])
+    head = HEADER.format((module.__doc__ or "").splitlines()[0])
     return head + imports_text(text, 1) + text
 
 
 def optimizer_text(name: str, cls: type[Optimizer]) -> str:
-    """One optimizer: what makes it, and its config."""
+    """One optimizer: what makes it, its config and its own properties."""
     config = cls.Config.__name__
+    base = next(c.__name__ for c in cls.__mro__[1:] if c.__name__[0] != "_")
     parameters = ["self", f"params: Params | {config} | None = None"]
     parameters += [f"config: {config} | float | None = None", "*"]
     parameters += [f"{n}: {told} = {default}" for n, told, default in keywords_of(cls)]
     body = f"{doc_text(cls)}\n@property\ndef config(self) -> {config}: ...\n"
     body += f"def __init__({', '.join(parameters)}) -> None: ...\n"
-    return f"class {name}(Optimizer):\n{_indented(body)}\n"
+    body += "".join(property_text(n, v) for n, v in vars(cls).items() if isinstance(v, property))
+    return f"class {name}({base}):\n{_indented(body)}\n"
 
 
 def keywords_of(cls: type[Optimizer]) -> list[tuple[str, str, str]]:
@@ -330,7 +336,9 @@ def keywords_of(cls: type[Optimizer]) -> list[tuple[str, str, str]]:
 def stubs() -> dict[Path, str]:
     """All stubs by their files, formatted."""
     texts = {ROOT / "__init__.pyi": package_stub(), ROOT / "arrays" / "tensor.pyi": tensor_stub()}
-    texts[ROOT / "optim" / "optimizers.pyi"] = optimizer_stub()
+    for module in (optimizers, prodigy, schedule_free):
+        name = module.__name__.rpartition(".")[2]
+        texts[ROOT / "optim" / f"{name}.pyi"] = optimizer_stub(module)
     texts |= {ROOT / f"{n}.pyi": module_stub(n, m) for n, m in namespace.MODULES.items()}
     return {path: _formatted(path, text) for path, text in texts.items()}
 

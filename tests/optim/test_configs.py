@@ -12,6 +12,7 @@ from weft.optim.configs import Config
 
 NAMES = """
     SGD Adam AdamW RMSprop Adagrad NAdam RAdam Lion LAMB Adafactor Muon Adam8bit AdamW8bit LBFGS
+    Prodigy ScheduleFreeAdamW
 """.split()
 
 
@@ -87,6 +88,17 @@ OTHER = {
     "tolerance_change": ({}, 1.0),
     "history_size": ({"lr": 0.3}, 1),
     "line_search_fn": ({"lr": 0.3}, "strong_wolfe"),
+    "beta3": ({"d_coef": 1e3}, 0.5),
+    "decouple": ({"weight_decay": 0.1}, False),
+    "use_bias_correction": ({}, True),
+    "safeguard_warmup": ({"lr": 0.5, "d_coef": 1e3}, True),
+    "d0": ({}, 1e-3),
+    "d_coef": ({"d_coef": 1e3}, 2e3),
+    "growth_rate": ({"d_coef": 1e3}, 1.5),
+    "slice_p": ({"d_coef": 1e3}, 7),
+    "warmup_steps": ({}, 3),
+    "r": ({}, 1.0),
+    "weight_lr_power": ({"warmup_steps": 3}, 1.0),
 }
 SPECIAL = {
     ("Muon", "nesterov"): ({}, False),
@@ -106,7 +118,7 @@ def test_every_field_changes_the_trajectory(name, field):
     config = optimizer_class(name).Config(**start)
     changed = replace(config, **{field: value})
     assert changed != config
-    steps = 12 if name == "RAdam" else 4
+    steps = 12 if name in ("RAdam", "Prodigy") else 4
     before, after = (trajectory(name, c, steps) for c in (config, changed))
     assert not np.array_equal(before, after)
 
@@ -178,6 +190,15 @@ BAD = {
     "unknown adjustment": lambda: wf.optim.MuonConfig(adjust_lr_fn="none"),
     "two coefficients": lambda: wf.optim.MuonConfig(ns_coefficients=(1.0, 2.0)),
     "many iterations": lambda: wf.optim.MuonConfig(ns_steps=100),
+    "no eps": lambda: wf.optim.ProdigyConfig(eps=0.0),
+    "nothing to begin with": lambda: wf.optim.ProdigyConfig(d0=0.0),
+    "an estimate that shrinks": lambda: wf.optim.ProdigyConfig(growth_rate=0.5),
+    "a growth that is no number": lambda: wf.optim.ProdigyConfig(growth_rate=float("nan")),
+    "no slices": lambda: wf.optim.ProdigyConfig(slice_p=0),
+    "beta3 of 1": lambda: wf.optim.Prodigy(parameters(), beta3=1.0),
+    "no average": lambda: wf.optim.ScheduleFreeAdamWConfig(beta1=0.0),
+    "half a step of warm-up": lambda: wf.optim.ScheduleFreeAdamWConfig(warmup_steps=1.5),
+    "negative power": lambda: wf.optim.AdamWScheduleFree(parameters(), weight_lr_power=-1.0),
     "small blocks": lambda: wf.optim.Adam8bitConfig(block_size=1),
     "one beta": lambda: wf.optim.Adam(parameters(), betas=(0.9,)),
     "lr twice": lambda: wf.optim.Adam(parameters(), 0.1, lr=0.1),
@@ -215,7 +236,9 @@ def test_a_misspelt_option_names_the_right_one(name):
     made = getattr(wf.optim, name)
     for field in fields(made.Config):
         wrong = field.name + "x"
-        with pytest.raises(TypeError, match=f"{name}: no keyword '{wrong}'; use {field.name}="):
+        with pytest.raises(
+            TypeError, match=f"{made.__name__}: no keyword '{wrong}'; use {field.name}="
+        ):
             made([wf.Parameter(wf.ones((2, 2)))], **{wrong: 1.0})
     with pytest.raises(TypeError, match=r"no keyword 'zzzz'; there are .*lr="):
         made([wf.Parameter(wf.ones((2, 2)))], zzzz=1.0)

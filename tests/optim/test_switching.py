@@ -33,6 +33,8 @@ SWITCHES = {
     "LAMB": {"betas": [(0.9, 0.999), (0.5, 0.9)], "weight_decay": [0.0, 0.1]},
     "Adafactor": {"weight_decay": [0.0, 0.1], "beta1": [None, 0.9]},
     "Adam8bit": {"betas": [(0.9, 0.999), (0.5, 0.9)]},
+    "Prodigy": {"beta1": [0.0, 0.9], "d_coef": [1.0, 2.0], "decouple": [True, False]},
+    "ScheduleFreeAdamW": {"beta1": [0.9, 0.8], "warmup_steps": [0, 5], "r": [0.0, 1.0]},
 }
 # torch makes these arrays at the first step only, and fails where they are switched on later.
 AT_FIRST = {"Adam": {"amsgrad": True}, "AdamW": {"amsgrad": True}}
@@ -111,6 +113,8 @@ def _twin(optimizer, params):
         key: {n: v if isinstance(v, int | float) else v.copy() for n, v in own.items()}
         for key, own in optimizer.state.items()
     }
+    if getattr(optimizer, "_estimate", None) is not None:
+        made._estimate = type(optimizer._estimate)(*map(np.copy, optimizer._estimate))
     return made
 
 

@@ -40,6 +40,7 @@ from .configs import (
     SGDConfig,
 )
 from .ema import EMA, EMAOptimizer
+from .free_configs import ProdigyConfig, ScheduleFreeAdamWConfig
 from .groups import MultiGroupOptimizer, by_pattern
 from .lbfgs import LBFGS
 from .norms import global_norm
@@ -60,6 +61,8 @@ from .optimizers import (
     RMSprop,
 )
 from .parameters import ParameterGroup
+from .prodigy import Prodigy
+from .schedule_free import ScheduleFreeAdamW
 from .schedulers import (
     CosineScheduler,
     ExponentialScheduler,
@@ -71,6 +74,8 @@ from .schedulers import (
     WSDScheduler,
     cosine_lr,
 )
+
+AdamWScheduleFree = ScheduleFreeAdamW  # the name in the authors' package
 
 __all__ = [
     "EMA",
@@ -89,6 +94,7 @@ __all__ = [
     "AdamW8bit",
     "AdamW8bitConfig",
     "AdamWConfig",
+    "AdamWScheduleFree",
     "CosineScheduler",
     "EMAOptimizer",
     "ExponentialScheduler",
@@ -108,11 +114,15 @@ __all__ = [
     "ParameterGroup",
     "PlateauScheduler",
     "PolynomialScheduler",
+    "Prodigy",
+    "ProdigyConfig",
     "RAdam",
     "RAdamConfig",
     "RMSprop",
     "RMSpropConfig",
     "SGDConfig",
+    "ScheduleFreeAdamW",
+    "ScheduleFreeAdamWConfig",
     "StepScheduler",
     "WSDScheduler",
     "by_pattern",

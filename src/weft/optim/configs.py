@@ -11,7 +11,7 @@ from ..arrays.keywords import unknown_keyword
 # PyTorch's name of a field, or of a tuple of fields.
 Spelling = Mapping[str, str | tuple[str, ...]]
 
-_BETAS: Spelling = {"betas": ("beta1", "beta2")}
+BETAS: Spelling = {"betas": ("beta1", "beta2")}
 
 
 def _not_negative(value) -> bool:
@@ -46,8 +46,16 @@ _RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "history_size": ("≥ 1", lambda value: value >= 1),
     "ns_steps": ("from 1 to 99", lambda value: 1 <= value < 100),
     "block_size": ("from 16 to 4096", lambda value: 16 <= value <= 4096),
+    "beta3": ("in [0, 1)", _fraction),
+    "d0": ("> 0", lambda value: value > 0),
+    "d_coef": ("> 0", lambda value: value > 0),
+    "slice_p": ("≥ 1", lambda value: value >= 1),
+    "warmup_steps": ("≥ 0", _not_negative),
+    "r": ("", lambda value: True),
+    "weight_lr_power": ("≥ 0", _not_negative),
 }
 _WHOLE = {"max_iter", "max_eval", "history_size", "ns_steps", "block_size"}
+_WHOLE |= {"slice_p", "warmup_steps"}
 
 
 def checked_number(what: str, name: str, value: Any) -> Any:
@@ -168,7 +176,7 @@ class AdamConfig(Config):
     0.999
     """
 
-    SPELLED: ClassVar[Spelling] = _BETAS
+    SPELLED: ClassVar[Spelling] = BETAS
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -196,7 +204,7 @@ class AdamWConfig(Config):
     0.01
     """
 
-    SPELLED: ClassVar[Spelling] = _BETAS
+    SPELLED: ClassVar[Spelling] = BETAS
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -224,7 +232,7 @@ class Adam8bitConfig(Config):
     256
     """
 
-    SPELLED: ClassVar[Spelling] = _BETAS
+    SPELLED: ClassVar[Spelling] = BETAS
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -269,7 +277,7 @@ class LionConfig(Config):
     0.99
     """
 
-    SPELLED: ClassVar[Spelling] = _BETAS
+    SPELLED: ClassVar[Spelling] = BETAS
     lr: float = 1e-4
     beta1: float = 0.9
     beta2: float = 0.99
@@ -345,7 +353,7 @@ class NAdamConfig(Config):
     0.004
     """
 
-    SPELLED: ClassVar[Spelling] = _BETAS
+    SPELLED: ClassVar[Spelling] = BETAS
     lr: float = 2e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -373,7 +381,7 @@ class RAdamConfig(Config):
     0.999
     """
 
-    SPELLED: ClassVar[Spelling] = _BETAS
+    SPELLED: ClassVar[Spelling] = BETAS
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -400,7 +408,7 @@ class LAMBConfig(Config):
     1e-06
     """
 
-    SPELLED: ClassVar[Spelling] = _BETAS
+    SPELLED: ClassVar[Spelling] = BETAS
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999

@@ -121,6 +121,7 @@ class Optimizer:
     started: ClassVar[dict[str, Any]] = {"step": 0}  # the numbers of a new state
     shaping: ClassVar[tuple[str, ...]] = ()  # the options that determine the arrays of a state
     switched_on: ClassVar[dict[str, Any]] = {}  # settings under which a state has all its arrays
+    apart: ClassVar[tuple[str, ...]] = ()  # arrays of a state that `_observe` has, not the rule
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -343,13 +344,47 @@ class Optimizer:
             staged.advance(self, pairs, staging)
             return
         self._check_groups()
+        pairs = self._admit(pairs)
         bring_home(self, [e.key for e, _ in pairs])
         raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
-        shared: dict[tuple[Any, ...], dict[str, Any]] = {}
         memory = own_memories([e.param for e, _ in raws])
-        given = zip(raws, memory, strict=True)
-        walk([self._job(e, p, g, shared) for (e, g), p in given])
+        self._update([(e, p, g) for (e, g), p in zip(raws, memory, strict=True)])
         self.changed = [e.param for e, _ in raws]
+
+    def _update(self, given: list[tuple[ParameterEntry, Any, Any]]) -> None:
+        """Update raw parameters by raw gradients, and their states."""
+        common = self._observe(given)
+        shared: dict[tuple[Any, ...], dict[str, Any]] = {}
+        walk([self._job(e, p, g, shared, common) for e, p, g in given])
+
+    def _admit(
+        self, pairs: list[tuple[ParameterEntry, Any]], staging: Any = None
+    ) -> list[tuple[ParameterEntry, Any]]:
+        """The gradients that take part in a step; raises if none can be taken now.
+
+        staging  the program that the step is traced into, which must depend on what decides
+        """
+        return pairs
+
+    def _observe(
+        self, given: list[tuple[ParameterEntry, Any, Any]], taken: Any = None
+    ) -> dict[str, Any]:
+        """The numbers of a step that follow from all parameters and gradients together.
+
+        given  entries with their raw parameters and gradients
+        taken  as of `step_if`
+        """
+        return {}
+
+    def _observe_staged(
+        self, given: list[tuple[ParameterEntry, Any]], read: Callable[..., Any], staging: Any
+    ) -> dict[str, Any]:
+        """`_observe`, traced.
+
+        given  entries with the gradients' tensors
+        read   (entry, name) -> the place of an array of its state in the program
+        """
+        return {}
 
     def skips_on(self, device: str) -> bool:
         """Whether `step_if` takes flags of a device: all parameters are there."""
@@ -363,12 +398,15 @@ class Optimizer:
         """
         pairs = gradient_pairs(self, grads)
         self._check_groups()
+        pairs = self._admit(pairs)
         raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
         memory = own_memories([e.param for e, _ in raws])
         given = {id(e): (p, g) for (e, g), p in zip(raws, memory, strict=True)}
         jobs, cells = [], []
-        for entries in self._equally_far([e for e, _ in raws], BACKENDS[type(taken)], taken):
-            numbers, made = self._numbers_if(entries[0], taken)
+        groups = self._equally_far([e for e, _ in raws], BACKENDS[type(taken)], taken)
+        common = self._observe([(e, *given[id(e)]) for e, _ in raws], taken)
+        for entries in groups:
+            numbers, made = self._numbers_if(entries[0], taken, common)
             cells += made
             for e in entries:
                 p, g = given[id(e)]
@@ -397,7 +435,7 @@ class Optimizer:
         return is_fused(self.rule_of(self.state[entry.key]), entry.param._data)
 
     def _numbers_if(
-        self, entry: ParameterEntry, taken: Any
+        self, entry: ParameterEntry, taken: Any, common: dict[str, Any]
     ) -> tuple[dict[str, Any], list[tuple[Any, Any]]]:
         """The numbers of a step, and cells of counts with what they will hold."""
         held, xp = self.state[entry.key], BACKENDS[type(taken)]
@@ -406,7 +444,7 @@ class Optimizer:
         for name in counts_of(self, entry.group):
             own[name] = own[name] + 0  # `numbers` may change it in place
         rule, numbers = self.rule_of(own), self.numbers(entry.group, own)
-        both = entry.group | numbers
+        both = entry.group | numbers | common
         names = counts_of(self, entry.group)
         cells = [(held[name], xp.where(taken, own[name], held[name])) for name in names]
         return {name: both[name] for name in _keywords(rule)}, cells
@@ -416,7 +454,7 @@ class Optimizer:
     ) -> Job:
         slots, every = self._fit_slots(entry, p)
         own = self.state[entry.key]
-        columns = (p, g, *[own[name] for name in slots])
+        columns = (p, g, *[own[name] for name in slots if name not in self.apart])
         rule = self.rule_of(own)
         return Job(rule, columns, numbers, every, self.whole, self.traced, taken)
 
@@ -440,7 +478,8 @@ class Optimizer:
         g = raw_gradient(what, entry, given)
         raw = entry.param._data
         moved = BACKENDS[type(raw)].copy(raw)
-        walk([self._job(entry, moved, g, {})])
+        if self._admit([(entry, g)]):
+            self._update([(entry, moved, g)])
         return wrap(raw - moved)
 
     def _only_entry(self, what: str, grad: "Tensor") -> ParameterEntry:
@@ -480,7 +519,12 @@ class Optimizer:
     # State
 
     def _job(
-        self, entry: ParameterEntry, p: Any, g: Any, shared: dict[tuple[Any, ...], dict[str, Any]]
+        self,
+        entry: ParameterEntry,
+        p: Any,
+        g: Any,
+        shared: dict[tuple[Any, ...], dict[str, Any]],
+        common: dict[str, Any],
     ) -> Job:
         """The arrays and numbers of one parameter's step, in which its state advances.
 
@@ -501,9 +545,9 @@ class Optimizer:
         numbers = self.numbers(entry.group, own)
         key = (rule, id(entry.group), *numbers.values())
         if key not in shared:
-            both = entry.group | numbers
+            both = entry.group | numbers | common
             shared[key] = {name: both[name] for name in _keywords(rule)}
-        columns = (p, g, *[own[name] for name in slots])
+        columns = (p, g, *[own[name] for name in slots if name not in self.apart])
         return Job(rule, columns, shared[key], every, self.whole, self.traced)
 
     def _fit_slots(
@@ -516,7 +560,7 @@ class Optimizer:
             own = self.state.setdefault(entry.key, dict(self.started))
             self._check_slots(entry, slots, own)
             for name, slot in slots.items():
-                own[name] = slot.fit(own.get(name))
+                own[name] = slot.fit(own.get(name), p)
             every = tuple([s.every for s in slots.values()])
             entry.fitted = like, slots, (1, 1, *every) if any(k > 1 for k in every) else None
         return entry.fitted[1:]

@@ -26,7 +26,7 @@ def sgd(
     nesterov: bool, weight_decay: float, maximize: bool, t: Number
 ) -> Arrays:  # fmt: skip
     """Gradient descent; b is the momentum, which begins with its first gradient, at t = 1."""
-    g = _penalise(p, g, weight_decay, maximize)
+    g = penalise(p, g, weight_decay, maximize)
     if b is None:
         return (p - g * lr,)
     kept = b
@@ -39,7 +39,7 @@ def adam(
     beta2: float, eps: float, weight_decay: float, maximize: bool, t: Number
 ) -> Arrays:  # fmt: skip
     """Adam; the decay is an L2 penalty. u is the largest v so far (AMSGrad)."""
-    g = _penalise(p, g, weight_decay, maximize)
+    g = penalise(p, g, weight_decay, maximize)
     m, v = _moments(g, m, v, beta1, beta2)
     return _normalised_step(p, m, v, u, lr, eps, *averaging(beta1, beta2, t))
 
@@ -60,7 +60,7 @@ def nadam(
     t: Number, mu_product: Number
 ) -> Arrays:  # fmt: skip
     """Adam with Nesterov momentum; `mu_product` is the product of all μ up to this step's."""
-    g = _penalise(p, g, 0.0 if decoupled_weight_decay else weight_decay, maximize)
+    g = penalise(p, g, 0.0 if decoupled_weight_decay else weight_decay, maximize)
     m, v = _moments(g, m, v, beta1, beta2)
     now, following = (nadam_mu(beta1, momentum_decay, s) for s in (t, t + 1))
     ahead = g * (lr * (1.0 - now) / (1.0 - mu_product))
@@ -79,7 +79,7 @@ def radam(
     weight_decay: float, decoupled_weight_decay: bool, maximize: bool, t: Number
 ) -> Arrays:  # fmt: skip
     """Adam whose variance is rectified, and not used while it is not to be trusted."""
-    g = _penalise(p, g, 0.0 if decoupled_weight_decay else weight_decay, maximize)
+    g = penalise(p, g, 0.0 if decoupled_weight_decay else weight_decay, maximize)
     m, v = _moments(g, m, v, beta1, beta2)
     scale1, scale2 = averaging(beta1, beta2, t)
     largest = 2.0 / (1.0 - beta2) - 1.0
@@ -102,7 +102,7 @@ def rmsprop(
     weight_decay: float, momentum: float, centered: bool, maximize: bool
 ) -> Arrays:  # fmt: skip
     """RMSprop; `more` holds the mean gradient where centred and the momentum where there is one."""
-    g = _penalise(p, g, weight_decay, maximize)
+    g = penalise(p, g, weight_decay, maximize)
     v = v * alpha + g * g * (1.0 - alpha)
     kept, variance = [], v
     if centered:
@@ -121,7 +121,7 @@ def adagrad(
     maximize: bool, t: Number
 ) -> Arrays:  # fmt: skip
     """Adagrad; s is the sum of squared gradients."""
-    g = _penalise(p, g, weight_decay, maximize)
+    g = penalise(p, g, weight_decay, maximize)
     s = s + g * g
     return p - g / (sqrt(s) + eps) * (lr / (1.0 + (t - 1) * lr_decay)), s
 
@@ -155,7 +155,12 @@ def least(a: Number, b: Number) -> Number:
     return where(b < a, b, a) if type(b) in BACKENDS else min(a, b)
 
 
-def _penalise(p: Array, g: Array, weight_decay: float, maximize: bool) -> Array:
+def largest(a: Number, b: Number) -> Number:
+    """The greater of two numbers, of which the second may be the device's."""
+    return -least(-a, -b)
+
+
+def penalise(p: Array, g: Array, weight_decay: float, maximize: bool) -> Array:
     """The gradient of the loss (or of its negative) with an L2 penalty."""
     g = -g if maximize else g
     return g + p * weight_decay if weight_decay else g

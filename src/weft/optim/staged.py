@@ -158,11 +158,19 @@ class LateStepGroup(StepGroup):
             )
             own[name] = LateNumber(wrap(slots[key, name].staged))
         own["step"] = own["step"] + 1
-        found = self.optimizer.numbers(self.group, own)
+        found = self.optimizer.numbers(self._moving(staging), own)
         for name in self._counts:
             place = slots[key, name]
             place.staged = choose_if_taken(staging, own[name].value, wrap(place.staged))._data
         return {name: v for name, v in found.items() if isinstance(v, LateNumber)}
+
+    def _moving(self, staging: Any) -> dict[str, Any]:
+        """The settings, of which the rates are host scalars: numbers may follow from them."""
+        name = staging.name_of(self.optimizer, type(self.optimizer).__name__)
+        rates = {
+            n: partial(self.group.__getitem__, n) for n in _MOVING if self.group[n] is not None
+        }
+        return self.group | {n: staging.host(f"{name}.{n}", read) for n, read in rates.items()}
 
     def _watch(self, state: dict) -> None:
         send(self.optimizer, self.entries, self._device)
@@ -202,6 +210,8 @@ def advance(optimizer: Any, pairs: list[tuple[ParameterEntry, Any]], staging: An
     if not late:
         bring_home(optimizer, [e.key for e, _ in pairs])
     _depend_on_settings(optimizer, staging)
+    pairs = optimizer._admit(pairs, staging)
+    groups: list[tuple[StepGroup, dict[str, Any]]] = []
     for entries in _group_by_count(optimizer, pairs, slots):
         ahead = slots.setdefault((entries[0].key, "steps"), 0) + 1
         refuse_second(staging, type(optimizer).__name__, ahead, slots)
@@ -221,12 +231,26 @@ def advance(optimizer: Any, pairs: list[tuple[ParameterEntry, Any]], staging: An
         else:
             drop = DropNew(optimizer, entries)
             staging.after.append(count_if_taken(staging, together.commit, drop))
-        gradients = {e.key: g for e, g in pairs}
-        stamps = Stamps(staging)
-        with no_grad():
-            for e in entries:
-                _update(together, e, gradients[e.key], given, slots, stamps)
+        groups.append((together, given))
+    with no_grad():
+        _update_all(optimizer, groups, dict(pairs), slots, staging)
     optimizer.changed = [e.param for e, _ in pairs]  # averages are updated by these
+
+
+def _update_all(optimizer, groups: list, gradients: dict, slots: dict, staging) -> None:
+    """Trace the update of the parameters of all groups."""
+    of = {e.key: together for together, _ in groups for e in together.entries}
+
+    def read(entry: ParameterEntry, name: str) -> Any:
+        _slot(of[entry.key], entry, name, entry.param.detach(), slots, staging)
+        return slots[entry.key, name]
+
+    fitting = {e: optimizer.fitting_gradient(e, g) for e, g in gradients.items()}
+    common = optimizer._observe_staged(list(fitting.items()), read, staging)
+    for together, given in groups:
+        stamps = Stamps(staging)
+        for e in together.entries:
+            _update(together, e, fitting[e], given | common, slots, stamps)
 
 
 class _Groups:
@@ -318,7 +342,7 @@ def _hosts(optimizer, given: dict[str, Any], staging) -> dict[str, Any]:
 
 
 def _update(
-    together: StepGroup, entry: ParameterEntry, gradient, given: dict, slots: dict, stamps: Stamps
+    together: StepGroup, entry: ParameterEntry, g, given: dict, slots: dict, stamps: Stamps
 ) -> None:
     optimizer, p, staging = together.optimizer, entry.param, stamps.staging
     if dtypes.is_complex(p.dtype):
@@ -327,8 +351,8 @@ def _update(
             "compiled step takes real ones; step outside of the compiled function"
         )
     value = p.detach()
-    g = optimizer.fitting_gradient(entry, gradient)
-    names = list(optimizer.slots(entry.group, value._data))
+    found = optimizer.slots(entry.group, value._data)
+    names = [name for name in found if name not in optimizer.apart]
     state = [_slot(together, entry, name, value, slots, staging) for name in names]
     own = dict(optimizer.started) | {n: slots[entry.key, n].staged for n in names}
     rule = optimizer.rule_of(own)

@@ -24,6 +24,7 @@ class Slot:
     """An array of a state: its shape, dtype and device, and its initial value.
 
     every  how many elements of the parameter share one of its elements
+    start  the parameter's raw array -> the initial values, in place of `fill`
     """
 
     shape: tuple[int, ...]
@@ -31,6 +32,7 @@ class Slot:
     device: str
     fill: float = 0.0
     every: int = 1
+    start: Callable[[Any], Any] | None = None
 
     def bytes_on(self, device: str) -> int:
         """The memory that it takes there."""
@@ -40,8 +42,15 @@ class Slot:
             return allocated_bytes(self.shape, self.dtype)
         return prod(self.shape) * self.dtype.itemsize
 
+    def begin(self, p: Any) -> Any:
+        """The raw array of a parameter's new state."""
+        raw = self.allocate()
+        if self.start is not None:
+            BACKENDS[type(raw)].overwrite(raw, self.start(p))
+        return raw
+
     def allocate(self) -> Any:
-        """The raw array of a new state; a complex one has the fill in both parts."""
+        """A new raw array; a complex one has the fill in both parts."""
         fill = complex(self.fill, self.fill) if dtypes.is_complex(self.dtype) else self.fill
         if self.device != "cpu":
             return namespace_for(self.device).full(self.shape, fill, self.dtype, self.device)
@@ -49,20 +58,26 @@ class Slot:
         raw.fill(fill)
         return raw
 
-    def fit(self, raw: Any) -> Any:
+    def fit(self, raw: Any, p: Any) -> Any:
         """An array that fits: a new one, the one there is, or a copy of it where this is."""
         if raw is None:
-            return self.allocate()
+            return self.begin(p)
         xp = BACKENDS[type(raw)]
         same = xp.device_of(raw) == self.device and xp.dtype_of(raw) == self.dtype
         return raw if same and tuple(raw.shape) == self.shape else take(wrap(raw), self)
 
 
-def like(p: Any, fill: float = 0.0, shape: tuple[int, ...] | None = None) -> Slot:
+def like(
+    p: Any,
+    fill: float = 0.0,
+    shape: tuple[int, ...] | None = None,
+    start: Callable[[Any], Any] | None = None,
+) -> Slot:
     """A slot like a parameter (or of another shape); half types keep their state in float32."""
     xp = BACKENDS[type(p)]
     dtype = dtypes.accumulator(xp.dtype_of(p))
-    return Slot(tuple(p.shape) if shape is None else shape, dtype, xp.device_of(p), fill)
+    own = tuple(p.shape) if shape is None else shape
+    return Slot(own, dtype, xp.device_of(p), fill, start=start)
 
 
 def real_size(p: Any) -> int:
@@ -101,7 +116,7 @@ def _dump_entry(optimizer, entry) -> dict[str, Any]:
     slots = optimizer.slots(entry.group, p)
     known = optimizer.slots(entry.group | optimizer.switched_on, p)
     kept = {name: _copy(own[name]) for name in known if name in own}
-    begun = {name: wrap(slot.allocate()) for name, slot in slots.items() if name not in own}
+    begun = {name: wrap(slot.begin(p)) for name, slot in slots.items() if name not in own}
     return {name: own[name] for name in optimizer.started} | kept | begun
 
 

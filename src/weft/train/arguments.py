@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import errors
 from ..optim import EMA, LBFGS, EMAOptimizer, Optimizer
+from ..optim.averaged import SelfAveragingOptimizer
 from ..optim.clip import check_limit
 from ..optim.groups import AnyOptimizer
 from .plan import TrainingPlan
@@ -99,12 +100,24 @@ def trained_parameters(optimizer: AnyOptimizer) -> "list[tuple[str, Tensor]]":
     return [(entry.key, entry.param) for entry in _base(optimizer).entries()]
 
 
+def self_averaging(optimizer: AnyOptimizer) -> SelfAveragingOptimizer | None:
+    """The optimizer, if its steps average the parameters."""
+    base = _base(optimizer)
+    return base if isinstance(base, SelfAveragingOptimizer) else None
+
+
 def averages(ema: float | EMA | None, model: "Module", optimizer: AnyOptimizer) -> EMA | None:
     """The averages that the trainer keeps."""
     if ema is None or isinstance(ema, EMA):
         found = ema
     else:
         found = EMA([(n, p) for n, p in model.named_parameters() if p.requires_grad], ema)
+    own = self_averaging(optimizer)
+    if own is not None and (found is not None or isinstance(optimizer, EMAOptimizer)):
+        raise errors.ArgumentError(
+            f"Trainer: an EMA beside {type(own).__name__}, which averages the parameters itself; "
+            "leave the EMA out"
+        )
     if found is not None and isinstance(optimizer, EMAOptimizer):
         raise errors.ArgumentError(
             "Trainer: ema= beside an EMAOptimizer, which keeps averages already; give one of them"

@@ -12,6 +12,7 @@ from ..backend.fingerprint import fingerprint
 from ..core.differences import differences
 from ..io import Checkpoint, load_checkpoint, steps
 from ..io.directory import step_name
+from .arguments import self_averaging
 
 _EXTRA = ("history", "callbacks", "settings", "fingerprint", "skips")
 
@@ -187,6 +188,9 @@ def weights(trainer: Any) -> dict[str, Any]:
     kept = {"model": _copy(trainer.model.state_dict())}
     if trainer.ema is not None:
         kept["ema"] = trainer.ema.state_dict()
+    own = self_averaging(trainer.optimizer)
+    if own is not None:  # the average is between the parameters and its state
+        kept["optimizer"] = own.state_dict()
     return kept
 
 
@@ -196,3 +200,6 @@ def set_weights(trainer: Any, kept: dict[str, Any]) -> None:
     trainer.model.load_state_dict(kept["model"])
     if "ema" in kept:
         trainer.ema.load_state_dict(kept["ema"])
+    own = self_averaging(trainer.optimizer)
+    if own is not None:
+        own.load_state_dict(kept["optimizer"])

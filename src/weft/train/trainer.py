@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import is_dataclass
 from functools import cached_property
 from math import nan
@@ -65,7 +65,8 @@ class Trainer:
                 compute again; or a budget of bytes for them
     device      where the model is moved to; batches go to the device of the model's parameters in
                 any case, if they are on one
-    ema         the decay of averages of the parameters, or an `EMA`; validation uses the averages
+    ema         the decay of averages of the parameters, or an `EMA`; validation uses the averages,
+                as it does those of an optimizer that averages itself (`ScheduleFreeAdamW`)
     count       batch -> how many things its loss is the mean of; by default its samples
     callbacks   `Callback`s, called in their order
     directory   where checkpoints go
@@ -341,6 +342,9 @@ class Trainer:
         self.callbacks.call("on_fit_start", self)
         if not self.model.training:
             self.model.train()
+        own = arguments.self_averaging(self.optimizer)
+        if own is not None:
+            own.train()
         stepper = self._kind_of_step()(
             self.model,
             self.optimizer,
@@ -466,20 +470,15 @@ class Trainer:
         >>> trainer.evaluate(wf.train.DataLoader(data, batch_size=2))
         {'loss': 4.0}
         """
-        ema, means, position = self.ema, Means(), random.get_state()
-        averaged = ema is not None if averaged is None else averaged
-        if averaged and ema is None:
-            raise errors.ArgumentError(
-                "Trainer.evaluate: averaged=True, but there is no EMA; give the Trainer one, or "
-                "pass averaged=False"
-            )
+        means, position = Means(), random.get_state()
+        weights = self._weights_in_use(averaged)
         whole = getattr(loader, "all_batches", None)
         cursor = loader.state_dict() if whole is None and hasattr(loader, "state_dict") else None
         device = arguments.device_of(self.model)
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:
-            with no_grad(), ema.swapped() if averaged and ema is not None else nullcontext():
+            with no_grad(), weights:
                 for batch in loader if whole is None else whole():
                     batch = place_batch(batch, device)
                     loss, metrics = self._evaluated(batch)
@@ -495,6 +494,22 @@ class Trainer:
                 "Trainer.evaluate: the loader has no batches; give it more samples"
             )
         return means.result()
+
+    def _weights_in_use(self, averaged: bool | None) -> AbstractContextManager[Any]:
+        """A block in which the parameters are those to evaluate."""
+        own = arguments.self_averaging(self.optimizer)
+        averages = self.ema if own is None else own
+        if averaged and averages is None:
+            raise errors.ArgumentError(
+                "Trainer.evaluate: averaged=True, but there is no EMA; give the Trainer one, or "
+                "pass averaged=False"
+            )
+        if averaged is False and own is not None and own.is_averaged:
+            raise errors.ArgumentError(
+                "Trainer.evaluate: averaged=False, but the parameters are the optimizer's average; "
+                "call optimizer.train() first"
+            )
+        return nullcontext() if averages is None or averaged is False else averages.swapped()
 
     @cached_property
     def _evaluated(self) -> Callable[..., Any]:

@@ -21,6 +21,8 @@ OPTIMIZERS = {
     "RMSprop": {"lr": 0.01, "momentum": 0.5, "centered": True},
     "Adagrad": {"lr": 0.1, "lr_decay": 0.1},
     "Lion": {"lr": 0.01},
+    "Prodigy": {"d0": 1e-2, "weight_decay": 0.1, "use_bias_correction": True, "slice_p": 2},
+    "ScheduleFreeAdamW": {"lr": 0.02, "warmup_steps": 3, "r": 1.0, "weight_decay": 0.1},
     "LAMB": {"lr": 0.02},
     "Adafactor": {"lr": None, "relative_step": True, "warmup_init": True, "scale_parameter": True},
 }
@@ -122,8 +124,16 @@ class Run:
         make = lambda v: wf.tensor(v, dtype=plan.dtype, device=self.device)  # noqa: E731
         return make(plan.data[k]), [make(s) for s in spikes]
 
+    def schedule(self, k: int) -> None:
+        """Set the learning rates of step k."""
+        for name, o in zip(self.plan.optimizers, self.optimizers, strict=True):
+            rate = OPTIMIZERS[name].get("lr", 1.0)
+            if rate is not None:
+                o.set_lr(rate * (1.0 - 0.1 * k))
+
     def advance(self, k: int) -> Any:
         """Take step k."""
+        self.schedule(k)
         return self._step(*self.data(k))
 
     def numbers(self) -> tuple[Any, ...]:
@@ -140,6 +150,7 @@ class Run:
                 found |= {f"average {k} {key}": v for key, v in saved["ema"]["averages"].items()}
                 found[f"updates {k}"] = saved["ema"]["updates"]
                 saved = saved["optimizer"]
+            found |= {f"{name} {k}": v for name, v in saved.get("estimate", {}).items()}
             for key, own in saved["state"].items():
                 found |= {f"{name} {k} {key}": v for name, v in averages(own).items()}
         if self.ema is not None:

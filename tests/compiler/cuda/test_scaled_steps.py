@@ -74,6 +74,7 @@ def test_a_compiled_step_waits_for_nothing(gpu, seed, no_waiting):
     data = [found.data(k) for k in range(STEPS)]
     for k in range(STEPS):
         expected.advance(k)
+        found.schedule(k)
         if k < 2:  # compiled, captured
             found._step(*data[k])
             continue
@@ -100,6 +101,7 @@ def test_an_eager_step_waits_for_nothing(seed, late, no_waiting, request):
     for k in range(STEPS):
         expected.advance(k)
         data = found.data(k)
+        found.schedule(k)
         with no_waiting() if late else nullcontext():
             found.step(*data)
         if seed % 2 and k % 2:
@@ -116,6 +118,7 @@ def test_eager_and_compiled_steps_take_turns(gpu, asynchronous, seed):
     turns = np.random.default_rng(seed).random(STEPS) < 0.5
     for k, turn in enumerate(turns):
         expected.advance(k)
+        found.schedule(k)
         found.advance(k) if turn else found.step(*found.data(k))
         if k == 3:  # on from a checkpoint
             for run in (found, expected):
