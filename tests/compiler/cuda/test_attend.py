@@ -67,8 +67,8 @@ def test_masks_and_groups_of_heads_lie_as_queries_do(mask, groups, gpu):
         x = x.reshape(N, T, HEADS + 2 * shared, WIDTH)
         parts = (x[:, :, :HEADS], x[:, :, HEADS:-shared], x[:, :, -shared:])
         q, k, v = (y.swapaxes(1, 2) for y in parts)
-        rest = dict(attn_mask=mask, is_causal=mask is None, enable_gqa=True)
-        y = F.scaled_dot_product_attention(q, k, v, **rest)
+        causal = mask is None
+        y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, enable_gqa=True)
         return (y.swapaxes(1, 2).reshape(N, T, HEADS * WIDTH) ** 2).sum()
 
     rng = np.random.default_rng(0)
