@@ -1,5 +1,6 @@
 """Attention by PyTorch's kernels: masks, groups of heads, refusals, and which are chosen."""
 
+from itertools import product
 from math import inf, nan
 
 import numpy as np
@@ -22,7 +23,7 @@ LOWEST = {"float64": -1e300, "float32": -3e38, "bfloat16": -3e38, "float16": -65
 def written_out(q, k, v, mask, groups: int):
     """Attention in float64 by PyTorch's autograd; masked rows are made harmless before softmax."""
     k, v = (x.repeat_interleave(groups, -3) for x in (k, v))
-    s = q @ k.mT / D**0.5
+    s = q @ k.mT / q.shape[-1] ** 0.5
     s = s.masked_fill(~mask, -inf) if mask.dtype == torch.bool else s + mask.double()
     blind = (s == -inf).all(-1, keepdim=True)
     return torch.softmax(s.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0) @ v
@@ -60,10 +61,8 @@ def test_masks_and_groups_beside_autograd(kind, groups, dtype, by_library):
     rng = np.random.default_rng(groups)
     for shape in SHAPES:
         heads = (H, H // groups, H // groups)
-        arrays = [
-            torch.tensor(rng.normal(size=(B, h, n, D))).to(getattr(torch, dtype))
-            for h, n in zip(heads, (T, S, S), strict=True)
-        ]
+        made = [rng.normal(size=(B, h, n, D)) for h, n in zip(heads, (T, S, S), strict=True)]
+        arrays = [torch.tensor(x).to(getattr(torch, dtype)) for x in made]
         mask = torch.tensor(random_mask(rng, kind, shape, dtype))
         mask = mask if kind == "booleans" else mask.to(arrays[0].dtype)
         g = torch.tensor(rng.normal(size=(B, H, T, D))).to(arrays[0].dtype)
@@ -149,6 +148,50 @@ def test_masks_that_would_lose_digits_or_add_axes_are_left_to_the_tiles():
     for mask, causal in [(wide, False), (more, False), (wide.to(q.dtype), True)]:
         assert attention.attend(q, k, k, mask, causal, 1.0, 0.0) is None
     assert attention.attend(q, k, k, wide.to(q.dtype), False, 1.0, 0.0) is not None
+
+
+# -- each library, on a GPU ----------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *product(("FLASH", "CUDNN", "EFFICIENT"), ("bfloat16", "float16")),
+        ("EFFICIENT", "float32"),
+    ],
+)
+@pytest.mark.parametrize("lengths", [(128, 128), (129, 257), (65, 97)])
+def test_each_library_on_cuda(name, dtype, lengths, monkeypatch):
+    """Alone, beside autograd in float64; what it refuses is done by the tiles."""
+    kernels = getattr(attention_kernels, name)
+    monkeypatch.setattr(attention, "_CHOSEN", {})
+    rng, (t, s), kind = np.random.default_rng(7), lengths, getattr(torch, dtype)
+    for groups, shape in product((1, 4), (None, (t, s), (B, 1, 1, s), (H, t, s), (B, H, t, s))):
+        fits = name != "FLASH" or shape is None
+        monkeypatch.setattr(attention, "_candidates", lambda s, fits=fits: (kernels,) * fits)
+        heads = (H, H // groups, H // groups)
+        made = [rng.normal(size=(B, h, n, 64)) for h, n in zip(heads, (t, s, s), strict=True)]
+        arrays = [torch.tensor(x, device="cuda").to(kind) for x in made]
+        seen = np.ones((t, s), bool) if shape is None else rng.random(shape) < 0.7
+        if shape is not None and shape[-2] > 1:
+            seen[..., 1, :] = False
+        mask = torch.tensor(seen, device="cuda")
+        g = torch.tensor(rng.normal(size=(B, H, t, 64)), device="cuda").to(kind)
+        exact = [x.double().requires_grad_() for x in arrays]
+        want = written_out(*exact, mask, groups)
+        want.backward(g.double())
+        ours = [wf.asarray(x).requires_grad_() for x in arrays]
+        given = None if shape is None else wf.asarray(mask)
+        out = F.scaled_dot_product_attention(*ours, attn_mask=given, enable_gqa=True)
+        found = out.backward(wf.asarray(g))
+        pairs = [(out.detach(), want.detach())]
+        pairs += [(found[x], y.grad) for x, y in zip(ours, exact, strict=True)]
+        for got, y in pairs:
+            got, y = got.to("cpu").to("float64").numpy(), y.cpu().numpy()
+            # Products of float32 may be of TF32, which has ten bits.
+            bound = 8 * max(EPS[dtype], 2**-11) * max(1.0, np.abs(y).max())
+            np.testing.assert_allclose(got, y, rtol=0, atol=bound, err_msg=str((groups, shape)))
 
 
 # -- what cannot be run without a GPU ------------------------------------------------------------
