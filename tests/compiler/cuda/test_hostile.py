@@ -62,8 +62,10 @@ def in_threads(*works: Callable[[], object]) -> list:
 
 
 @pytest.fixture
-def switching():
-    """Threads take turns after a few instructions."""
+def switching(device, request):
+    """Threads take turns after a few instructions, and before launches on the emulated GPU."""
+    if device == "torch":
+        request.getfixturevalue("gpu").yields = True
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
