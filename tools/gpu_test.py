@@ -1,9 +1,9 @@
 """Everything that needs a GPU, with one summary line: `make gpu-test`.
 
 Rows on the GPU, eager and compiled, random programs compiled beside eager, kernels and routines
-launched between guard regions, runs that repeat bit for bit, captured beside uncaptured, and all
-tests that are skipped elsewhere. Each part is a process of its own, so that one that crashes leaves
-the others alone.
+launched between guard regions, runs that repeat bit for bit, captured beside uncaptured, programs
+under threads and without memory, and all tests that are skipped elsewhere. Each part is a process
+of its own, so that one that crashes leaves the others alone.
 Nothing is installed: the Python that runs this has PyTorch with CUDA, pytest and pytest-xdist.
 
     python tools/gpu_test.py --minutes 10 --programs 3000
@@ -39,12 +39,13 @@ PARTS = {
     "compiled": [f"{HERE}/test_rows.py", "-k", "not torch"],
     "kernels": [f"{HERE}/test_launched.py", "-k", "not emulated"],
     "bits": [f"{HERE}/test_captured.py", "-k", "not torch"],
+    "hostile": [f"{HERE}/test_hostile.py", f"{HERE}/test_activations.py", "-k", "not torch"],
     "others": [
         *("tests", "--ignore=tests/table", "--ignore=tests/oracle", f"--ignore={HERE}"),
         *("-k", "cuda or gpu"),
     ],
 }
-ORDER = ("kernels", "bits", "programs", "compiled", "rows", "others")
+ORDER = ("kernels", "bits", "hostile", "programs", "compiled", "rows", "others")
 ROUTINES = ("take", "take_along", "index_put", "segment_sums", "scattered_sums", "running", "draws")
 SANITIZED = [
     *(f"test_random_kernels_write_their_results_only[cuda-{n}]" for n in range(60)),

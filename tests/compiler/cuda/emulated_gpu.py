@@ -6,6 +6,8 @@ it at the addresses that the arrays had then, wherever those of the call are.
 
 from contextlib import nullcontext
 from ctypes import c_char, memmove
+from threading import Lock, local
+from time import sleep
 
 import numpy as np
 import torch
@@ -59,7 +61,9 @@ class EmulatedGpu:
 
     def __init__(self):
         self.arrays = arrays_on("torch")
-        self._replays = False
+        self.yields = False  # whether other threads may go on before each launch
+        self._thread = local()  # whether it replays a graph
+        self._lock = Lock()  # grids run one after the other
         self._made: dict[GridWork, Emulated] = {}
         self.launched = self.captured = 0
 
@@ -70,13 +74,17 @@ class EmulatedGpu:
         for work in works:
             if work not in self._made:
                 self._made[work] = Emulated(work.what, max(work.aligned, 1))
-        return GridFunctions({w: self._launcher(w, e) for w, e in self._made.items()}, False)
+        made = list(self._made.items())
+        return GridFunctions({w: self._launcher(w, e) for w, e in made}, False)
 
     def _launcher(self, work: GridWork, emulated: Emulated):
         def bind(words, positions):
             def launch():
+                if self.yields:
+                    sleep(0)
                 table = words[positions].astype(np.int64)
-                self._run(work, emulated, table)
+                with self._lock:
+                    self._run(work, emulated, table)
 
             return launch
 
@@ -97,7 +105,8 @@ class EmulatedGpu:
         words = np.zeros(count, np.uint64)
 
         def write():
-            assert not self._replays, "cells are written before a graph, not in it"
+            replays = getattr(self._thread, "replays", False)
+            assert not replays, "cells are written before a graph, not in it"
             memmove(address, words.ctypes.data, words.nbytes)
 
         return write, words
@@ -129,11 +138,11 @@ class EmulatedGpu:
         def replay():
             frame._whole, now = whole.copy(), frame._whole
             frame.words[:], here = words, frame.words.copy()
-            self._replays = True
+            self._thread.replays = True
             try:
                 work()
             finally:
-                frame._whole, self._replays = now, False
+                frame._whole, self._thread.replays = now, False
                 frame.words[:] = here
 
         return replay

@@ -109,6 +109,11 @@ USES = {
     "product, too": lambda s, p, bias: (s, wf.tanh(p)),
     "bias, too": lambda s, p, bias: (s, bias * 2.0),
     "joined": lambda s, p, bias: (wf.concat([wf.tanh(s), s], axis=-1),),
+    "activated": lambda s, p, bias: (F.gelu(s, approximate="tanh"),),
+    "activated twice": lambda s, p, bias: (
+        F.gelu(F.gelu(s.reshape((-1,)).reshape(s.shape), approximate="tanh"), approximate="tanh"),
+    ),
+    "activated, too": lambda s, p, bias: (F.gelu(s, approximate="tanh"), s * 2.0),
     "stacked": lambda s, p, bias: (wf.concat([s, wf.tanh(s)], axis=0),),
 }
 

@@ -1,202 +1,165 @@
-"""PyTorch's kernels of attention: which there are, and which is the quickest on a GPU."""
+"""Attention by PyTorch's kernels: by the quickest one that takes a call."""
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
+from .attention_kernels import CUDNN, EFFICIENT, FLASH, ON_CPU, Kernels, Scores
+from .attention_masks import Mask, converted, is_taken
 from .types import Array, Operand
 
 _HALF = (torch.float16, torch.bfloat16)
-
-
-class Kernels(Protocol):
-    """Attention that gives the logarithms of the denominators; arrays are (batch, head, …)."""
-
-    def forward(
-        self, q: Array, k: Array, v: Array, causal: bool, scale: float
-    ) -> tuple[Array, Array]: ...
-
-    def backward(
-        self,
-        g: Array,
-        q: Array,
-        k: Array,
-        v: Array,
-        out: Array,
-        lse: Array,
-        causal: bool,
-        scale: float,
-    ) -> tuple[Array, ...]: ...
-
-
-class _OnCPU:
-    """PyTorch's own tiles on the CPU."""
-
-    def forward(
-        self, q: Array, k: Array, v: Array, causal: bool, scale: float
-    ) -> tuple[Array, Array]:
-        return _flash_on_cpu(q, k, v, 0.0, causal, scale=scale)
-
-    def backward(
-        self,
-        g: Array,
-        q: Array,
-        k: Array,
-        v: Array,
-        out: Array,
-        lse: Array,
-        causal: bool,
-        scale: float,
-    ) -> tuple[Array, ...]:
-        return _flash_on_cpu_backward(g, q, k, v, out, lse, 0.0, causal, scale=scale)
-
-
-class _Flash:
-    """FlashAttention, for half precision."""
-
-    def forward(
-        self, q: Array, k: Array, v: Array, causal: bool, scale: float
-    ) -> tuple[Array, Array]:
-        return _flash(q, k, v, 0.0, causal, scale=scale)[:2]
-
-    def backward(
-        self,
-        g: Array,
-        q: Array,
-        k: Array,
-        v: Array,
-        out: Array,
-        lse: Array,
-        causal: bool,
-        scale: float,
-    ) -> tuple[Array, ...]:
-        none = torch.empty((), dtype=torch.int64)
-        lengths = (None, None, q.shape[2], k.shape[2])
-        rest = (0.0, causal, none, none)
-        return _flash_backward(g, q, k, v, out, lse, *lengths, *rest, scale=scale)
-
-
-class _Cudnn:
-    """cuDNN's kernels, for half precision; their logarithms have an axis more."""
-
-    def forward(
-        self, q: Array, k: Array, v: Array, causal: bool, scale: float
-    ) -> tuple[Array, Array]:
-        out, lse = _cudnn(q, k, v, None, True, 0.0, causal, False, scale=scale)[:2]
-        return out, lse.reshape(out.shape[:3])
-
-    def backward(
-        self,
-        g: Array,
-        q: Array,
-        k: Array,
-        v: Array,
-        out: Array,
-        lse: Array,
-        causal: bool,
-        scale: float,
-    ) -> tuple[Array, ...]:
-        none = torch.empty((), dtype=torch.int64, device=q.device)
-        lengths = (None, None, q.shape[2], k.shape[2])
-        rest = (none, none, None, *lengths, 0.0, causal)
-        return _cudnn_backward(g, q, k, v, out, lse.unsqueeze(-1), *rest, scale=scale)
-
-
-class _Quickest:
-    """The quicker of FlashAttention and cuDNN, which is found out once for each kind of call.
-
-    A graph cannot be captured while something is timed; then it is the one that is known, or
-    FlashAttention.
-    """
-
-    def forward(
-        self, q: Array, k: Array, v: Array, causal: bool, scale: float
-    ) -> tuple[Array, Array]:
-        chosen = _choose("forward", q, k, v, causal, lambda x: x.forward(q, k, v, causal, scale))
-        return chosen.forward(q, k, v, causal, scale)
-
-    def backward(
-        self,
-        g: Array,
-        q: Array,
-        k: Array,
-        v: Array,
-        out: Array,
-        lse: Array,
-        causal: bool,
-        scale: float,
-    ) -> tuple[Array, ...]:
-        given = (g, q, k, v, out, lse, causal, scale)
-        chosen = _choose("backward", q, k, v, causal, lambda x: x.backward(*given))
-        return chosen.backward(*given)
-
-
-class _InSingle:
-    """The memory-efficient kernels, for float32; they pad the logarithms to 32 queries."""
-
-    def forward(
-        self, q: Array, k: Array, v: Array, causal: bool, scale: float
-    ) -> tuple[Array, Array]:
-        out, lse, _, _ = _efficient(q, k, v, None, True, 0.0, causal, scale=scale)
-        return out, lse[..., : q.shape[2]]
-
-    def backward(
-        self,
-        g: Array,
-        q: Array,
-        k: Array,
-        v: Array,
-        out: Array,
-        lse: Array,
-        causal: bool,
-        scale: float,
-    ) -> tuple[Array, ...]:
-        lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32), value=math.inf)
-        none = torch.empty((), dtype=torch.int64)
-        rest = (none, none, 0.0, [True, True, True, False], causal)
-        return _efficient_backward(g, q, k, v, None, out, lse, *rest, scale=scale)[:3]
-
-
-_aten: Any = torch.ops.aten
-_efficient = _aten._scaled_dot_product_efficient_attention
-_efficient_backward = _aten._scaled_dot_product_efficient_attention_backward
-_flash_on_cpu = _aten._scaled_dot_product_flash_attention_for_cpu
-_flash_on_cpu_backward = _aten._scaled_dot_product_flash_attention_for_cpu_backward
-_flash = _aten._scaled_dot_product_flash_attention
-_flash_backward = _aten._scaled_dot_product_flash_attention_backward
-_cudnn = _aten._scaled_dot_product_cudnn_attention
-_cudnn_backward = _aten._scaled_dot_product_cudnn_attention_backward
-
-_ON_CPU, _IN_SINGLE, _QUICKEST = _OnCPU(), _InSingle(), _Quickest()
-_FLASH, _CUDNN = _Flash(), _Cudnn()
-# By kind of call, what was the quickest.
-_CHOSEN: dict[tuple[Any, ...], Kernels] = {}
+# By kind of call, what was the quickest; None if all kernels refused it.
+_CHOSEN: dict[tuple[Any, ...], Kernels | None] = {}
 # Arrays with fewer numbers are not worth timing, nor are times that differ by less than this share.
 _SMALL, _CLEARLY = 1 << 18, 0.05
 _WIDEST_OF_CUDNN = 128
 _AHEAD = 4_000_000  # cycles, about two milliseconds
 
 
+def attend(
+    q: Array, k: Array, v: Array, mask: Operand, causal: bool, scale: float, p: float
+) -> tuple[Array, Array] | None:
+    """The result and the logarithms of the denominators; None for what the kernels do not take."""
+    if not _takes(q, k, v, mask, causal, p):
+        return None
+    scores, masked = _prepare(q, k, v, mask, causal, scale)
+    kernels = _choose("forward", scores, (), lambda x: x.forward(scores))
+    if kernels is None:
+        return None
+    out, lse = kernels.forward(scores)
+    if masked is not None:
+        out, lse = masked.finish(out, lse)
+    if q.ndim == 4:
+        return out, lse
+    lead = q.shape[:-3]
+    return out.reshape((*lead, *out.shape[1:])), lse.reshape((*lead, *lse.shape[1:]))
+
+
+def attend_gradient(
+    g: Array,
+    out: Array,
+    lse: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Operand,
+    causal: bool,
+    scale: float,
+    p: float,
+) -> tuple[Array, ...] | None:
+    """The cotangents of queries, keys and values; None for what the kernels do not take."""
+    taken = _takes(q, k, v, mask, causal, p)
+    if not taken or g.shape != out.shape or out.shape[:-3] != q.shape[:-3]:
+        return None
+    scores, masked = _prepare(q, k, v, mask, causal, scale)
+    lse = lse if lse.ndim == 3 else lse.reshape((-1, *lse.shape[-2:]))
+    lse = lse.to(torch.float32 if q.dtype in _HALF else q.dtype)
+    lse = lse if masked is None else masked.start_backward(lse)
+    given = (_four_axes(g), _four_axes(out), lse)
+    kernels = _choose("backward", scores, given, lambda x: x.backward(scores, *given))
+    if kernels is None:
+        return None
+    found = zip(kernels.backward(scores, *given), (q, k, v), strict=True)
+    return tuple([d if d.ndim == x.ndim else d.reshape(x.shape) for d, x in found])
+
+
+def _four_axes(x: Array) -> Array:
+    return x if x.ndim == 4 else x.reshape((-1, *x.shape[-3:]))
+
+
+def _prepare(
+    q: Array, k: Array, v: Array, mask: Operand, causal: bool, scale: float
+) -> tuple[Scores, Mask | None]:
+    masked = None
+    if isinstance(mask, torch.Tensor):
+        masked = converted(mask, q, k.shape[-2], q.shape[:-3])
+    bias = None if masked is None else masked.bias
+    return Scores(_four_axes(q), _four_axes(k), _four_axes(v), bias, causal, scale), masked
+
+
+def _takes(q: Array, k: Array, v: Array, mask: Operand, causal: bool, p: float) -> bool:
+    """Whether there are kernels for such a call, as far as that is known without trying."""
+    queries, keys, values = q.shape, k.shape, v.shape
+    if p or not (q.numel() and k.numel()):
+        return False
+    if not queries == keys == values:
+        if not queries[:-3] == keys[:-3] == values[:-3] or queries[-1] != values[-1]:
+            return False
+    if isinstance(mask, torch.Tensor) and (causal or not is_taken(mask, q, queries[:-3])):
+        return False
+    if q.is_cpu:
+        return True
+    if not q.is_cuda or (causal and queries[-2] != keys[-2]):
+        return False  # torch aligns the causal diagonal otherwise
+    width = queries[-1]
+    if q.dtype == torch.float32:
+        return width % 4 == 0
+    return q.dtype in _HALF and width % 8 == 0 and width <= 256
+
+
+def _candidates(s: Scores) -> tuple[Kernels, ...]:
+    """The kernels that may take a call; the first is the one that is not timed."""
+    if s.q.is_cpu:
+        return (ON_CPU,)
+    if s.q.dtype not in _HALF:
+        return (EFFICIENT,)
+    first = FLASH if s.bias is None else EFFICIENT
+    # In deterministic mode PyTorch makes those two repeat their bits.
+    if torch.are_deterministic_algorithms_enabled() or s.q.shape[-1] > _WIDEST_OF_CUDNN:
+        return (first,)
+    return (first, CUDNN)
+
+
 def _choose(
-    what: str, q: Array, k: Array, v: Array, causal: bool, call: Callable[[Kernels], Any]
-) -> Kernels:
-    """The quickest kernels for a call."""
-    if q.numel() < _SMALL or q.shape[-1] > _WIDEST_OF_CUDNN:
-        return _FLASH
-    shapes = tuple(q.shape), tuple(k.shape), q.stride(), k.stride(), v.stride()
-    key = what, q.device, q.dtype, causal, *shapes
+    what: str, s: Scores, given: tuple[Array, ...], call: Callable[[Kernels], Any]
+) -> Kernels | None:
+    """The quickest kernels for a call, which is found out once for each kind; None if all refuse.
+
+    A graph cannot be captured while something is timed; then it is the one that is known, or the
+    first.
+    """
+    candidates = _candidates(s)
+    if s.q.is_cpu:
+        return candidates[0]
+    arrays = [x for x in (s.q, s.k, s.v, s.bias, *given) if x is not None]
+    layout = tuple([(tuple(x.shape), x.stride()) for x in arrays])
+    key = (what, s.q.device, s.q.dtype, s.causal, s.bias is None, candidates, layout)
     if key not in _CHOSEN:
         if torch.cuda.is_current_stream_capturing():
-            return _FLASH
-        _CHOSEN[key] = _timed(call)
+            return candidates[0]
+        _CHOSEN[key] = _quickest(candidates, call, s.q.numel() >= _SMALL)
     return _CHOSEN[key]
 
 
-def _timed(call: Callable[[Kernels], Any]) -> Kernels:
-    times = [_time(call, kernels) for kernels in (_FLASH, _CUDNN)]
-    return _CUDNN if times[1] < (1 - _CLEARLY) * times[0] else _FLASH
+def _quickest(
+    candidates: tuple[Kernels, ...], call: Callable[[Kernels], Any], timed: bool
+) -> Kernels | None:
+    """The quickest of the kernels that take a call; the first of them if that is not timed."""
+    able = next((k for k, kernels in enumerate(candidates) if _accept(kernels, call)), None)
+    if able is None:
+        return None
+    first, *others = candidates[able:]
+    if not timed or not others:
+        return first
+    best, least = first, _time(call, first)
+    for kernels in others:
+        time = _time(call, kernels)
+        if time < (1 - _CLEARLY) * least:
+            best, least = kernels, time
+    return best
+
+
+def _accept(kernels: Kernels, call: Callable[[Kernels], Any]) -> bool:
+    try:
+        call(kernels)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        return False
+    return True
 
 
 def _time(call: Callable[[Kernels], Any], kernels: Kernels) -> float:
@@ -216,26 +179,3 @@ def _time(call: Callable[[Kernels], Any], kernels: Kernels) -> float:
     except RuntimeError:
         return math.inf
     return marks[0].elapsed_time(marks[1])
-
-
-def kernels_for(
-    q: Array, k: Array, v: Array, mask: Operand, causal: bool, p: float
-) -> Kernels | None:
-    """PyTorch's kernels for a call; None for what they do not take."""
-    queries, keys, values = q.shape, k.shape, v.shape
-    plain = not p and not isinstance(mask, torch.Tensor)
-    if not plain or not (q.numel() and k.numel()):
-        return None
-    if not queries == keys == values:
-        if not queries[:-3] == keys[:-3] == values[:-3] or queries[-1] != values[-1]:
-            return None
-    if q.is_cpu:
-        return _ON_CPU
-    if not q.is_cuda or (causal and queries[-2] != keys[-2]):
-        return None  # torch aligns the causal diagonal otherwise
-    width = queries[-1]
-    if q.dtype == torch.float32:
-        return _IN_SINGLE if width % 4 == 0 else None
-    if q.dtype not in _HALF or width % 8 or width > 256:
-        return None
-    return _FLASH if torch.are_deterministic_algorithms_enabled() else _QUICKEST

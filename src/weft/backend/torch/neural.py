@@ -9,7 +9,7 @@ import torch
 from ..shared import attention as shared
 from ..shared import crossentropy as _crossentropy
 from . import namespace as torch_
-from .attention import kernels_for
+from .attention import attend, attend_gradient
 from .types import Array, Axes, Function, Operand, Shape
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -186,16 +186,10 @@ def attention(
     p: float,
     dtype: np.dtype,
 ) -> tuple[Array, Array]:
-    kernels = kernels_for(q, k, v, mask, causal, p)
-    if kernels is None:
+    found = attend(q, k, v, mask, causal, scale, p)
+    if found is None:
         return shared.attend(torch_, q, k, v, mask, seeds, causal, scale, p, dtype)
-    joined = _join_heads(q, q), _join_heads(k, q), _join_heads(v, q)
-    out, lse = kernels.forward(*joined, causal, scale)
-    lse = lse.to(torch_.raw_dtype(dtype))
-    if q.ndim == 4:
-        return out, lse
-    lead = q.shape[:-3]
-    return out.reshape((*lead, *out.shape[1:])), lse.reshape((*lead, *lse.shape[1:]))
+    return found[0], found[1].to(torch_.raw_dtype(dtype))
 
 
 def attention_gradient(
@@ -212,29 +206,13 @@ def attention_gradient(
     scale: float,
     p: float,
 ) -> tuple[Array, ...]:
-    kernels = None if isinstance(h, torch.Tensor) else kernels_for(q, k, v, mask, causal, p)
-    if kernels is None or not g.shape == out.shape or out.shape[:-3] != q.shape[:-3]:
+    found = None
+    if not isinstance(h, torch.Tensor):
+        found = attend_gradient(g, out, lse, q, k, v, mask, causal, scale, p)
+    if found is None:
         args = (g, h, out, lse, q, k, v, mask, seeds, causal, scale, p)
         return shared.attend_gradient(torch_, *args)
-    wide = torch.float32 if q.dtype in _HALF else q.dtype
-    lse = (lse if lse.ndim == 3 else lse.reshape((-1, *lse.shape[-2:]))).to(wide)
-    g, q4, k4, v4, o4 = [_join_heads(x, q) for x in (g, q, k, v, out)]
-    found = kernels.backward(g, q4, k4, v4, o4, lse, causal, scale)
-    each = [(_sum_groups(d, x), x.shape) for d, x in zip(found, (q, k, v), strict=True)]
-    return tuple([d if d.ndim == len(shape) else d.reshape(shape) for d, shape in each])
-
-
-def _join_heads(x: Array, q: Array) -> Array:
-    """x as (batch, heads, length, width), with the heads of q."""
-    x = x if x.ndim == 4 else x.reshape((-1, *x.shape[-3:]))
-    groups = q.shape[-3] // x.shape[-3]
-    return x if groups == 1 else x.repeat_interleave(groups, 1)
-
-
-def _sum_groups(d: Array, x: Array) -> Array:
-    """The cotangent of x, summed over the copies of it that a group's heads got."""
-    groups = d.shape[1] // x.shape[-3]
-    return d if groups == 1 else d.unflatten(1, (x.shape[-3], groups)).sum(2)
+    return found
 
 
 def attention_mask_gradient(*args: Any) -> Array:

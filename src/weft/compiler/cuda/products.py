@@ -1,6 +1,7 @@
 """Matrix products of a schedule by PyTorch's libraries, into the planned memory."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -14,12 +15,17 @@ def multiply(
     c: torch.Tensor,
     bias: torch.Tensor | None = None,
 ) -> None:
-    """c ← α·op(a)·op(b) + β·c + bias; the tensors are views of the stored matrices, by batch.
+    """c ← f(α·op(a)·op(b) + β·c + bias); the tensors are views of the stored matrices, by batch.
 
-    PyTorch adds a bias in the product's own kernel if c is one matrix, row by row without gaps.
+    PyTorch adds a bias, and applies an activation f, in the product's own kernel if c is one
+    matrix, row by row without gaps.
     """
     a = a.mT if step.transpose_a else a
     b = b.mT if step.transpose_b else b
+    if step.activation:
+        assert bias is not None, "only products with a bias have an activation"
+        _activate(step, bias, a, b, c)
+        return
     for x, y, z in _three_axes(a, b, c):
         added, beta = (z, step.beta) if bias is None else (bias, 1.0)
         plain = step.alpha == 1.0 and beta == 0.0
@@ -31,6 +37,23 @@ def multiply(
             torch.bmm(x, y, out=z)
         else:
             torch.baddbmm(added, x, y, beta=beta, alpha=step.alpha, out=z)
+
+
+def _activate(
+    step: GemmStep, bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor
+) -> None:
+    """c ← gelu(α·a·b + bias) for one matrix, by tanh.
+
+    PyTorch's call is by tanh on a GPU only; on the CPU it is the exact one.
+    """
+    if c.is_cuda:
+        _addmm_activation(bias, a, b, alpha=step.alpha, use_gelu=True, out=c)
+    else:
+        torch.addmm(bias, a, b, alpha=step.alpha, out=c)
+        c.copy_(torch.nn.functional.gelu(c, approximate="tanh"))
+
+
+_addmm_activation: Any = torch.ops.aten._addmm_activation.out
 
 
 def _three_axes(

@@ -3,17 +3,24 @@
 PyTorch adds a bias in the kernel of the product, and rounds once; see `isInputCompliesAddmmCudaLt`
 in ATen's Blas.cpp for when. The other products are accumulated, so that nothing reads them again: a
 large one has time to read the array while it multiplies, and rounds the sum once.
+
+One product with a bias also applies GELU by tanh, if nothing else reads what it is applied to. So
+that is for inference: a backward pass reads it, and PyTorch has no call that stores both. It is for
+half types, since nothing is said of the error. The library's ReLU is not used: nothing is said of
+NaN there, which a maximum may drop.
 """
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
+from ...core import dtypes
 from ...core.aval import Aval
 from ...core.op import TABLE, Op
 from ...core.record import record
 from ...graph.graph import Equation, Graph, Literal
-from ..ir.gemm import ACCUMULATE, BIASED, gemm, is_product
-from ..ir.schedule import row_major
+from ..ir.gemm import ACCUMULATE, BIASED, activation_of, gemm, is_product
+from ..ir.schedule import ACTIVATIONS, row_major
 from ..ir.views import View, viewer
 from ..passes.products import PRODUCTS, SCALED_PRODUCT, SUM_OF_PRODUCTS
 from ..passes.rewriting import Builder, Operand, Replacement, rewrite
@@ -25,18 +32,22 @@ FLOPS, ALIGNED = 1 << 22, 16
 
 BIASED_PRODUCT = Op(
     BIASED,
-    compute=lambda xp, bias, a, b, alpha: xp.matmul(a, b) * alpha + bias,
-    shape=lambda bias, a, b, alpha: TABLE["matmul"].shape(a, b),
+    compute=lambda xp, bias, a, b, alpha, f: _activated(xp, xp.matmul(a, b) * alpha + bias, f),
+    shape=lambda bias, a, b, alpha, f: TABLE["matmul"].shape(a, b),
     rule=None,
     arity=3,
 )
 
 
+def _activated(xp: Any, x: Any, activation: str) -> Any:
+    return getattr(xp, activation)(x) if activation else x
+
+
 def sums(graph: Graph) -> Graph:
-    """The graph with biases in products, and sums of products in the best order."""
+    """The graph with biases and activations in products, and sums of them in the best order."""
     if not any([e.op.name in PRODUCTS for e in graph.equations]):
         return graph
-    return rewrite(graph, _Rule(), ("add", ACCUMULATE))
+    return rewrite(graph, _Rule(), ("add", ACCUMULATE, *ACTIVATIONS))
 
 
 @record
@@ -57,6 +68,8 @@ class _Rule:
     def __call__(self, b: Builder, e: Equation) -> Replacement:
         if e.op.name == ACCUMULATE:
             return self._accumulate(b, e)
+        if e.op.name in ACTIVATIONS:
+            return _activate(b, e)
         return self._add_bias(b, e) or self._add_sums(b, e)
 
     def _accumulate(self, b: Builder, e: Equation) -> Replacement:
@@ -125,7 +138,7 @@ class _Rule:
         first = min(able, key=lambda e: _terms(b, e))
         factors, alpha = first.inputs[-2:], _alpha(first)
         if found.bias is not None:
-            made = b.emit(BIASED_PRODUCT, found.bias, *factors, alpha)
+            made = b.emit(BIASED_PRODUCT, found.bias, *factors, alpha, "")
         else:
             made = b.emit(SCALED_PRODUCT, *factors, alpha)
         terms = self._terms[made] = _terms(b, first)
@@ -154,13 +167,26 @@ def _sum_of(b: Builder, x: Operand) -> _Sum | None:
     while (e := b.made_by(x, *PRODUCTS, ACCUMULATE, BIASED)) is not None:
         if isinstance(x, Literal) or b.uses[x] > 1:
             return None
-        if not is_product(e, [b.aval(i) for i in e.inputs], PRODUCT_DTYPES):
+        if not is_product(e, [b.aval(i) for i in e.inputs], PRODUCT_DTYPES) or activation_of(e):
             return None
         products.append(e)
         if e.op.name != ACCUMULATE:
             return _Sum(tuple(products[::-1]), e.inputs[0] if e.op.name == BIASED else None)
         x = e.inputs[0]
     return None
+
+
+def _activate(b: Builder, e: Equation) -> Replacement:
+    """f(α·a·b + bias) as one product, also with other axes before the last one."""
+    (x,) = e.inputs
+    matrix = _behind_reshape(b, x)
+    product = b.made_by(matrix, BIASED)
+    if product is None or isinstance(matrix, Literal) or b.uses[matrix] > 1:
+        return None
+    if activation_of(product) or b.dtype(matrix) not in dtypes.HALF:
+        return None
+    made = b.emit(BIASED_PRODUCT, *product.inputs, _alpha(product), e.op.name)
+    return (made if matrix == x else b.emit("reshape", made, b.shape(x)),)
 
 
 def _behind_reshape(b: Builder, x: Operand) -> Operand:

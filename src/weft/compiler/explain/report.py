@@ -262,7 +262,8 @@ def what_of(step: ScheduleStep) -> str:
     if isinstance(step, GemmStep):
         flags = [n for n, on in (("aᵀ", step.transpose_a), ("bᵀ", step.transpose_b)) if on]
         flags += ["added to c"] if step.beta else []
-        return ", ".join([*flags, *([] if step.bias is None else ["+ bias"])])
+        flags += [] if step.bias is None else ["+ bias"]
+        return ", ".join([*flags, *([step.activation] if step.activation else [])])
     if isinstance(step, TiledStep):
         parts = [part for part in (what_of(step.product), f"then {what_of(step.then)}") if part]
         return shorten(", ".join(parts), 76)

@@ -12,7 +12,7 @@ from .schedule import GemmStep
 from .views import View
 
 # Rows that are products of their last two operands: α·a·b, x + α·a·b in the memory of x, and
-# α·a·b + bias.
+# f(α·a·b + bias) for an activation f, or none.
 SCALED, ACCUMULATE, BIASED = "scaled_matmul", "accumulate", "biased_matmul"
 ROWS = ("matmul", SCALED, ACCUMULATE, BIASED)
 
@@ -27,6 +27,11 @@ def is_product(e: Equation, avals: Sequence[Aval], dtypes: Collection[np.dtype])
     a, b = avals[-2:]
     alike = a.dtype == b.dtype and a.dtype in dtypes
     return alike and 0 not in (*a.shape, *b.shape)
+
+
+def activation_of(e: Equation) -> str:
+    """The row that a product applies to its result; empty for none."""
+    return e.static[1] if e.op.name == BIASED else ""
 
 
 def sizes_of(
@@ -125,6 +130,7 @@ def gemm(
         alpha=e.static[0] if e.static else 1.0,
         beta=1.0 if e.op.name == ACCUMULATE else 0.0,
         bias=bias,
+        activation=activation_of(e),
         origins=(e.origin,),
     )
 

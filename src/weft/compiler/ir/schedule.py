@@ -97,14 +97,20 @@ class KernelStep(_Arrays):
         return tuple(s.kind if isinstance(s, FoldStep) else s.row for s in self.kernel.steps)
 
 
+# The rows that a product with a bias may apply to its result.
+ACTIVATIONS = ("gelu_tanh",)
+
+
 @record
 class GemmStep:
-    """c ← α·op(a)·op(b) + β·c + bias for every index of `batch`; matrices are stored by rows.
+    """c ← f(α·op(a)·op(b) + β·c + bias) for every index of `batch`; matrices are stored by rows.
 
     a, b and c have one dtype, one of those that the target multiplies. Half types are multiplied
     and added up in float32, and rounded once.
 
-    The bias, if there is one, has a contiguous number for each column; β is 0 then.
+    The bias, if there is one, has a contiguous number for each column; β is 0 then. Beside a bias,
+    f may be one of `ACTIVATIONS`, computed before the result is rounded; it is the identity if the
+    name is empty.
 
     op(a) is m×k; a is stored as k×m if `transpose_a`, and `lda` is the distance in elements between
     the starts of two stored rows. Index `i` of the batch starts at Σ i·strides in each buffer,
@@ -129,6 +135,7 @@ class GemmStep:
     alpha: float = 1.0
     beta: float = 0.0
     bias: int | None = None
+    activation: str = ""
     origins: tuple[Origin, ...] = ()
 
     @property
@@ -323,7 +330,9 @@ def step_text(step: ScheduleStep) -> str:
         more += "" if step.bias is None else f" + b{step.bias}"
         scale = f"{step.alpha:g}·" if step.alpha != 1 else ""
         sizes = "×".join(map(str, (*step.batch, step.m, step.n, step.k)))
-        return f"gemm    b{step.c} = {scale}{a}·{b}{more} {sizes}"
+        product = f"{scale}{a}·{b}{more}"
+        product = f"{step.activation}({product})" if step.activation else product
+        return f"gemm    b{step.c} = {product} {sizes}"
     if isinstance(step, TiledStep):
         sizes = "×".join(map(str, step.tile))
         return f"{step_text(step.product)} by tiles of {sizes}, each then {kernel_text(step.then)}"

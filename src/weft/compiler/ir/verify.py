@@ -11,6 +11,7 @@ from ...graph.graph import Literal
 from .kernel import Strides, reach
 from .kernel import verify as verify_kernel
 from .schedule import (
+    ACTIVATIONS,
     GemmStep,
     GuardStep,
     KernelStep,
@@ -178,6 +179,11 @@ def _check_gemm(schedule: Schedule, step: GemmStep) -> None:
         raise MalformedSchedule(f"{step_text(step)}: strides do not match batch {step.batch}")
     if step.bias is not None and step.beta:
         raise MalformedSchedule(f"{step_text(step)}: a bias is added to a sum")
+    if step.activation and (step.bias is None or step.activation not in ACTIVATIONS):
+        raise MalformedSchedule(
+            f"{step_text(step)}: {step.activation} of a product; expected one of "
+            f"{', '.join(ACTIVATIONS)}, of a product with a bias"
+        )
     for i, sizes, strides in step.accesses():
         if len(sizes) > 1 and sizes[-2] > 1 and strides[-2] < sizes[-1]:
             raise MalformedSchedule(f"{step_text(step)}: rows of b{i} overlap")
