@@ -383,3 +383,40 @@ def test_rotation_keeps_the_table_only():
 def test_rotations_that_make_no_sense(call, message):
     with pytest.raises(errors.WeftError, match=message.replace("(", r"\(").replace(")", r"\)")):
         call()
+
+
+# -- masks of low numbers ------------------------------------------------------------------------
+
+
+def exact_gradients(arrays, mask):
+    """By PyTorch in float64, where nothing of the scores is lost beside a mask of −1e9."""
+    leaves = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in arrays]
+    q, k, v = leaves
+    bias = torch.tensor(mask, dtype=torch.float64)
+    bias = bias - bias.amax(-1, keepdim=True)  # which changes no weight
+    weights = torch.softmax(q @ k.mT / q.shape[-1] ** 0.5 + bias, -1)
+    ((weights @ v) ** 2).sum().backward()
+    return [x.grad.numpy() for x in leaves]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("low", [float(np.finfo("float32").min), -1e30, -1e9, -1e4, -300.0, -5.0])
+def test_queries_all_of_whose_keys_have_a_low_mask(low, device, compiled):
+    """The sum of their weights is 1, as that of others."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((2, 2, 5, 8)).astype("float32") for _ in range(3)]
+    mask = np.zeros((2, 1, 5, 5), "float32")
+    mask[:, :, 1] = low
+    mask[:, :, 2, 2:] = low
+    mask[0, :, 3] = low
+    mask[0, :, 3, 1] = low / 2
+    placed = wf.tensor(mask, device=device)
+
+    def loss(q, k, v):
+        return (wf.nn.functional.scaled_dot_product_attention(q, k, v, placed) ** 2).sum()
+
+    function = wf.compile(loss) if compiled else loss
+    found = wf.grad(function, argnums=(0, 1, 2))(*[wf.tensor(x, device=device) for x in arrays])
+    for x, y in zip(found, exact_gradients(arrays, mask), strict=True):
+        np.testing.assert_allclose(x.to("cpu").numpy(), y, atol=2e-5)

@@ -13,8 +13,10 @@ from ...arrays.make import asarray
 from ...arrays.random import randint, stream_for
 from ...core import dtypes
 from ...core.aval import Shape, broadcast
+from ...core.box import BOXES
 from ...ops.attend import attention
-from ...ops.elementwise import cos, sin
+from ...ops.elementwise import cos, sin, where
+from ...ops.logic import isfinite
 from ...ops.rotate import rotate as _rotate
 from ...ops.slicing import narrow
 from ...ops.structural import broadcast_to, cast, concat, reshape
@@ -153,9 +155,28 @@ def _mask(q, k, mask, lead):
         )
     if mask.ndim < 3:
         mask = reshape(mask, (*(1,) * (3 - mask.ndim), *mask.shape))
-    if mask.dtype != dtypes.bool_ and mask.dtype != q.dtype:
-        mask = cast(mask, q.dtype)
-    return mask
+    if mask.dtype == dtypes.bool_ or not mask.shape[-1]:
+        return mask
+    return _raise_low_queries(mask if mask.dtype == q.dtype else cast(mask, q.dtype))
+
+
+# Below this, the one number that is kept of a query, near its largest score, would be rounded by
+# more than the logarithm of its sum can bear.
+_LOW = -256.0
+
+
+def _raise_low_queries(mask: Tensor) -> Tensor:
+    """The mask less its largest number, in queries all of whose keys have a low one.
+
+    Weights do not depend on what is added to all scores of a query, but their accuracy does: where
+    all keys are masked by the least float, the gradients would be those of weights 1, not 1/n.
+    """
+    top = mask.detach().amax(axis=-1, keepdims=True)
+    low = (top < _LOW) & isfinite(top)
+    values = low._data
+    if values.__class__ not in BOXES and low.device in ("cpu", "torch") and not values.any():
+        return mask  # as it mostly is: on a GPU, to look would be to wait
+    return mask - where(low, top, 0.0)
 
 
 def rotary_table(
