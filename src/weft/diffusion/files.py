@@ -70,7 +70,7 @@ def _read_index(path: Path) -> list[Path]:
     if not isinstance(places, dict) or not places:
         raise errors.CheckpointError(f"{path}: expected names and files under weight_map")
     for name in places.values():
-        plain = isinstance(name, str) and Path(name).name == name and name not in (".", "..")
+        plain = isinstance(name, str) and Path(name).name == name and name not in ("", "..")
         if not plain or "\\" in name or "\0" in name:
             raise errors.CheckpointError(
                 f"{path}: the shard {str(name)[:80]!r}, expected the name of a file in the same "

@@ -86,9 +86,7 @@ def image_ids(
     return wf.concat([which, row, column], axis=2).reshape(rows * columns, 3).to(dtype)
 
 
-def text_ids(
-    tokens: int, *, dtype: DTypeLike = "float32", device: Device | None = None
-) -> Tensor:
+def text_ids(tokens: int, *, dtype: DTypeLike = "float32", device: Device | None = None) -> Tensor:
     """The positions of a text's tokens: zeros (tokens, 3).
 
     tokens         how many
