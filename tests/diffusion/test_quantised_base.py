@@ -135,6 +135,19 @@ def test_a_full_disk_costs_nothing_but_the_entry(saved, tmp_path, monkeypatch):
     assert not entries(cache) and not list(cache.glob(".weft*"))
 
 
+def test_a_compiled_step_gives_what_an_eager_one_does(saved):
+    model = Flux.load(saved, quantise="int8")
+    given = {n: wf.asarray(x) for n, x in random_inputs(CONFIG, 0).items()}
+    image = given.pop("hidden_states")
+
+    def step(model, image):
+        return wf.value_and_grad(lambda x: (model(x, **given) ** 2).mean())(image)
+
+    for a, b in zip(wf.compile(step)(model, image), step(model, image), strict=True):
+        a, b = a.detach().numpy(), b.detach().numpy()
+        assert np.abs(a - b).max() <= 1e-5 * np.abs(b).max()
+
+
 def test_it_is_not_saved_as_something_else(saved, tmp_path):
     model = Flux.load(saved, quantise="int8")
     with pytest.raises(wf.errors.ArgumentError, match="8 bits"):

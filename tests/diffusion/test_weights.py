@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -132,6 +133,26 @@ def test_weights_are_cast_and_a_mixture_is_not_guessed(tmp_path):
     with pytest.raises(wf.errors.ArgumentError, match="bfloat16, float32"):
         Flux.load(tmp_path / "b")
     assert {p.dtype for p in Flux.load(tmp_path / "b", "bfloat16").parameters()} == {wf.bfloat16}
+
+
+@pytest.mark.parametrize("quantise", [None, "int8"])
+@pytest.mark.parametrize("layout", ["diffusers", "original"])
+def test_weights_are_read_one_at_a_time(tmp_path, layout, quantise):
+    config = random_config(1, **SIXTEEN | {"num_attention_heads": 8, "num_single_layers": 6})
+    wf.random.seed(0)
+    Flux(config).save(tmp_path / "a", layout=layout)
+    model = Flux.load(tmp_path / "a", quantise=quantise)  # what Python loads is loaded
+    largest = 4 * 8 * 16 * 5 * 8 * 16
+    kept = sum(x.size * x.dtype.itemsize for x in model.state_dict().values())
+    del model
+    tracemalloc.start()
+    model = Flux.load(tmp_path / "a", quantise=quantise)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert model.config == config
+    assert kept > (20 if quantise is None else 5) * largest
+    # Quantising takes a weight and three arrays of its size; the rest are Python's objects.
+    assert peak <= kept + (1.5 if quantise is None else 4) * largest + 600_000
 
 
 def test_heads_of_an_unknown_width_need_a_config(tmp_path):
