@@ -13,10 +13,11 @@ from diffusers.loaders.single_file_utils import convert_flux_transformer_checkpo
 from safetensors.torch import save_file
 
 import weft as wf
+from weft.diffusion import layout as layouts
 from weft.diffusion.layout import stored_rows, stored_shapes, to_original
 from weft.diffusion.making import shapes
 
-from .beside_diffusers import random_config, random_inputs, theirs
+from .beside_diffusers import random_config, random_inputs, replaced, theirs
 
 Flux = wf.diffusion.Flux
 SIXTEEN = {"attention_head_dim": 16, "axes_dims_rope": (4, 4, 8), "patch_size": 1}
@@ -90,6 +91,26 @@ def test_one_file_in_either_layout(tmp_path, layout, prefix, guided):
         expected = reference(**inputs, return_dict=False)[0].numpy()
     found = model(**{n: wf.asarray(x.numpy()) for n, x in inputs.items()}).detach().numpy()
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+FAULTS = {
+    "halves": ("_SWAPPED", "none"),
+    "order of keys and values": (
+        "_SINGLE",
+        layouts._SINGLE | {"linear1": ("attn.to_q", "attn.to_v", "attn.to_k", "proj_mlp")},
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_of_the_layout_is_found(fault):
+    name, value = FAULTS[fault]
+    places = tuple(
+        (a, b, value if c is getattr(layouts, name) else c) for a, b, c in layouts._PLACES
+    )
+    with replaced(layouts, name, value), replaced(layouts, "_PLACES", places):
+        with pytest.raises(AssertionError):
+            test_the_original_layout_is_what_the_converter_of_diffusers_takes(True)
 
 
 @pytest.mark.parametrize("guided", [False, True])

@@ -110,6 +110,24 @@ def test_it_is_mapped_checkpointed_and_compiled():
     assert np.allclose(ways[-1].numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_layers_are_mapped_over_their_weights():
+    layers = [nn.Linear8bit.from_linear(nn.Linear(150, 4)) for _ in range(3)]
+    states = {
+        n: wf.stack([layer.state_dict()[n] for layer in layers]) for n in layers[0].state_dict()
+    }
+    x = wf.randn((3, 2, 150))
+
+    def loss(state, x):
+        return (nn.functional_call(layers[0], state, x) ** 2).sum()
+
+    found = wf.vmap(lambda s, x: wf.grad(lambda x: loss(s, x))(x))(states, x)
+    for k, layer in enumerate(layers):
+        right = wf.grad(lambda x, f=layer: (f(x) ** 2).sum())(x[k])
+        assert np.allclose(found[k].numpy(), right.numpy(), rtol=1e-4, atol=1e-5)
+    gradient = wf.grad(lambda m: (m(x[0]) ** 2).sum())(layers[0])
+    assert not gradient.scales.numpy().any() and gradient.bias.numpy().any()
+
+
 def test_a_state_goes_round_and_the_layer_is_frozen():
     stored, _ = pair()
     other = nn.Linear8bit(200, 12)

@@ -8,6 +8,7 @@ from .. import errors
 from ..arrays.arguments import as_tensor
 from ..arrays.make import zeros
 from ..core import dtypes
+from ..core.box import BOXED
 from ..ops.arrange import pad
 from ..ops.complex_ import abs_
 from ..ops.contract import matmul
@@ -56,13 +57,13 @@ def dequantise_rows(codes: Tensor, scales: Tensor, block: int, dtype: DTypeLike)
     # Codes and scales are exact in every dtype but float16, whose exponents end before the scales'.
     wide = dtypes.float32 if own == dtypes.float16 else own
     (out, width), count = codes.shape, scales.shape[1]
-    values, factors = cast(codes, wide), cast(scales, wide)
     if count * block == width:
-        values = reshape(values, (out, count, block)) * reshape(factors, (out, count, 1))
-        values = reshape(values, (out, width))
+        # Codes are reshaped before the cast, so that one kernel reads them and writes W.
+        blocks = cast(reshape(codes, (out, count, block)), wide)
+        values = reshape(blocks * cast(reshape(scales, (out, count, 1)), wide), (out, width))
     else:
-        spread = broadcast_to(reshape(factors, (out, count, 1)), (out, count, block))
-        values = values * narrow(reshape(spread, (out, count * block)), 1, 0, width)
+        spread = broadcast_to(reshape(cast(scales, wide), (out, count, 1)), (out, count, block))
+        values = cast(codes, wide) * narrow(reshape(spread, (out, count * block)), 1, 0, width)
     return values if own == wide else cast(values, own)
 
 
@@ -168,7 +169,12 @@ class Linear8bit(Module):
             raise errors.ShapeError(
                 f"Linear8bit: input of shape {x.shape}, expected (…, {self.in_features})"
             )
-        y = _Product(self.codes, self._exact_scales(), self.block)(x)
+        scales = self._exact_scales()
+        if any([w.__class__ in BOXED and not w._data.staged for w in (self.codes, scales)]):
+            # Weights that a transformation maps or traces are operands like any others.
+            y = matmul(x, mT(dequantise_rows(self.codes, scales, self.block, x.dtype)))
+        else:
+            y = _Product(self.codes, scales, self.block)(x)
         return y if self.bias is None else y + self.bias
 
     def weight(self, dtype: DTypeLike) -> Tensor:
