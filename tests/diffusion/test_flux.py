@@ -79,20 +79,41 @@ def test_a_planted_fault_is_found(fault):
 
 
 @pytest.mark.parametrize("device", ["cpu", "torch"])
-@pytest.mark.parametrize("seed", [0, 5])
-def test_bfloat16_is_as_near_to_float32_as_that_of_diffusers(seed, device):
+@pytest.mark.parametrize(("seed", "half"), [(0, "bfloat16"), (5, "bfloat16"), (0, "float16")])
+def test_half_types_are_as_near_to_float32_as_those_of_diffusers(seed, half, device):
+    dtype = getattr(torch, half)
     config = random_config(seed, num_layers=1, num_single_layers=1)
     reference, inputs = theirs(config, seed), random_inputs(config, seed)
-    # Both start from numbers that bfloat16 has.
-    reference = reference.to(torch.bfloat16).float()
-    inputs = {n: torch.tensor(x).bfloat16().float().numpy() for n, x in inputs.items()}
+    # Both start from numbers that the half type has.
+    reference = reference.to(dtype).float()
+    inputs = {n: torch.tensor(x).to(dtype).float().numpy() for n, x in inputs.items()}
     exact = run_theirs(reference, inputs)
-    model = ours(reference, config, dtype="bfloat16", device=device)
-    mine = run_ours(model, inputs, "bfloat16", device)
-    other = run_theirs(reference, inputs, torch.bfloat16)
+    model = ours(reference, config, dtype=half, device=device)
+    mine = run_ours(model, inputs, half, device)
+    other = run_theirs(reference, inputs, dtype)
     for name, right in exact.items():
         own, their = (np.linalg.norm(x[name] - right) for x in (mine, other))
-        assert own <= 1.5 * their + 2**-8 * np.linalg.norm(right), name
+        assert own <= 1.5 * their + torch.finfo(dtype).eps * np.linalg.norm(right), name
+
+
+def test_residuals_beyond_float16_are_its_largest_number():
+    config = random_config(1, num_layers=1, num_single_layers=1)
+    reference, inputs = theirs(config), random_inputs(config, 1)
+    with torch.no_grad():
+        reference.transformer_blocks[0].ff_context.net[2].bias.fill_(6e4)
+        reference.transformer_blocks[0].norm1_context.linear.bias[-config.width :].fill_(9.0)
+        reference.single_transformer_blocks[0].proj_out.bias.fill_(6e4)
+    reference = reference.to(torch.float16)
+    given = {n: torch.tensor(x).half() for n, x in inputs.items()}
+    with torch.no_grad():
+        expected = reference(**given, return_dict=False)[0].float().numpy()
+    model = ours(reference, config, dtype="float16", device="torch")  # NumPy would warn
+    given = {n: wf.asarray(x).to("torch").to("float16") for n, x in inputs.items()}
+    found = model(**given).detach().to("cpu").to("float32").numpy()
+    with replaced(blocks, "_clip_half", lambda x: x):
+        assert not np.isfinite(model(**given).detach().to("cpu").numpy()).all()
+    assert np.isfinite(expected).all()
+    assert np.abs(found - expected).max() <= 0.02 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

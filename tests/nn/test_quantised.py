@@ -86,11 +86,10 @@ def test_a_compiled_chain_of_layers_never_has_all_weights_in_floating_point(dtyp
     assert taken[1] <= taken[0] + 256 * 256
 
 
-@pytest.mark.parametrize("order", [("fwd",), ("rev",), ("fwd", "rev")])
-def test_every_mode_and_the_second_order_are_right(order):
+def test_both_modes_and_the_second_order_are_right():
     stored, _ = pair("float64", 20, 3)
     x = wf.randn((2, 20), dtype="float64")
-    wf.check_grads(lambda x: wf.sin(stored(x)), (x,), order=2, modes=order)
+    wf.check_grads(lambda x: wf.sin(stored(x)), (x,), order=2)
 
 
 def test_it_is_mapped_checkpointed_and_compiled():
