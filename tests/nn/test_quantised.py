@@ -42,7 +42,7 @@ def pair(dtype="float32", n=200, out=12, device="cpu", bias=True):
     layer = nn.Linear(n, out, bias, device, dtype)
     stored = nn.Linear8bit.from_linear(layer)
     plain = nn.Linear(n, out, bias, device, dtype)
-    plain.set_weights(stored.weight(dtype))
+    plain.set_weights(stored.dense_weight(dtype))
     if bias:
         plain.bias = layer.bias
     return stored, plain
@@ -141,10 +141,10 @@ def test_a_state_goes_round_and_the_layer_is_frozen():
 @pytest.mark.parametrize("way", list(itertools.permutations(["float32", "bfloat16", "float64"])))
 def test_casts_change_no_weight(way):
     stored, _ = pair(bias=False)
-    before = stored.weight("float64").tolist()
+    before = stored.dense_weight("float64").tolist()
     for dtype in way:
         stored.to(dtype)
-    assert stored.weight("float64").tolist() == before
+    assert stored.dense_weight("float64").tolist() == before
     with pytest.raises(wf.errors.DTypeError, match="exactly"):
         stored.half()(wf.ones((1, 200), dtype="float16"))
 

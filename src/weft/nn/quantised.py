@@ -105,7 +105,7 @@ class Linear8bit(Module):
     >>> stored = wf.nn.Linear8bit.from_linear(layer)
     >>> stored.codes.dtype.name, stored.scales.shape
     ('int8', (4, 2))
-    >>> error = abs(stored.weight("float32") - layer.weight).max()
+    >>> error = abs(stored.dense_weight() - layer.weight).max()
     >>> bool(error <= abs(layer.weight).max() / 254 * (1 + 2**-8))
     True
     """
@@ -177,13 +177,13 @@ class Linear8bit(Module):
             y = _Product(self.codes, scales, self.block)(x)
         return y if self.bias is None else y + self.bias
 
-    def weight(self, dtype: DTypeLike) -> Tensor:
-        """W in a dtype.
+    def dense_weight(self, dtype: DTypeLike = "float32") -> Tensor:
+        """W in a dtype, in memory of its own.
 
         dtype  of the result
 
         >>> import weft as wf
-        >>> wf.nn.Linear8bit(8, 4).weight("float32").shape
+        >>> wf.nn.Linear8bit(8, 4).dense_weight().shape
         (4, 8)
         """
         return dequantise_rows(self.codes, self._exact_scales(), self.block, dtype)
