@@ -19,19 +19,19 @@ AXES = {128: (16, 56, 56), 16: (4, 4, 8)}
 class FluxConfig:
     """The sizes of a Flux transformer, with the names and defaults of diffusers' config.json.
 
-    patch_size            the side of the square that one token of the result stands for
-    in_channels           the width of an image's token
-    out_channels          the width of a token of the result is patch_size²·out_channels; None:
-                          in_channels
-    num_layers            how many double blocks, with a stream of the image and one of the text
-    num_single_layers     how many single blocks, in which both streams are one
-    attention_head_dim    the width of a head
-    num_attention_heads   the number of heads
-    joint_attention_dim   the width of a token of the text
-    pooled_projection_dim the width of the pooled text
-    guidance_embeds       whether the model is told the guidance, as FLUX.1-dev is
-    axes_dims_rope        how many features of a head each axis of the positions turns: even
-                          numbers, together attention_head_dim
+    patch_size             the side of the square that one token of the result stands for
+    in_channels            the width of an image's token
+    out_channels           the width of a token of the result is patch_size²·out_channels; None:
+                           in_channels
+    num_layers             how many double blocks, with a stream of the image and one of the text
+    num_single_layers      how many single blocks, in which both streams are one
+    attention_head_dim     the width of a head
+    num_attention_heads    the number of heads
+    joint_attention_dim    the width of a token of the text
+    pooled_projection_dim  the width of the pooled text
+    guidance_embeds        whether the model is told the guidance, as FLUX.1-dev is
+    axes_dims_rope         how many features of a head each axis of the positions turns: even
+                           numbers, together attention_head_dim
 
     >>> import weft as wf
     >>> wf.diffusion.FluxConfig(num_layers=2, num_single_layers=4).width
