@@ -52,6 +52,7 @@ if _TYPE_CHECKING:
     from . import (
         amp,
         cuda,
+        diffusion,
         gradient_clipping,
         implicit,
         io,
@@ -108,6 +109,7 @@ _LATER = {
     "": (
         "amp",
         "cuda",
+        "diffusion",
         "gradient_clipping",
         "implicit",
         "io",

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import amp as amp
 from . import cuda as cuda
+from . import diffusion as diffusion
 from . import errors as errors
 from . import fft as fft
 from . import gradient_clipping as gradient_clipping
@@ -1172,6 +1173,7 @@ __all__ = [
     "diagflat",
     "diagonal",
     "diff",
+    "diffusion",
     "digamma",
     "div",
     "divide",

@@ -16,17 +16,20 @@ from .checkpoint import Checkpoint, latest, load_checkpoint, save_checkpoint
 from .directory import steps
 from .lock import locked
 from .optimizer import load_optimizer, save_optimizer
+from .reader import SafetensorsReader, open_safetensors
 from .safetensors import load_safetensors, read_header, save_safetensors
 
 __all__ = [
     "Checkpoint",
     "Differences",
+    "SafetensorsReader",
     "differences",
     "latest",
     "load_checkpoint",
     "load_optimizer",
     "load_safetensors",
     "locked",
+    "open_safetensors",
     "read_header",
     "save_checkpoint",
     "save_optimizer",

@@ -75,25 +75,31 @@ def _describe(arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> Header:
 def _chunks(head: Header, arrays: Mapping[str, Any]) -> Iterator[bytes | np.ndarray]:
     yield head.raw
     for name in sorted(head.entries, key=lambda n: head.entries[n][2:]):
-        yield _bytes_of(np.ascontiguousarray(as_numpy(arrays[name])))
+        yield bytes_of(np.ascontiguousarray(as_numpy(arrays[name])))
 
 
-def _bytes_of(array: np.ndarray) -> np.ndarray:
+def bytes_of(array: np.ndarray) -> np.ndarray:
     """The memory of a contiguous array, as bytes."""
     return array.reshape(-1).view(np.uint8)
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """The open file and its size; an OSError becomes an error of ours."""
+def readable(path: Path) -> Iterator[None]:
+    """A block in which a file is read; an OSError becomes an error of ours."""
     try:
-        with disk.open_to_read(path) as file:
-            yield file, fstat(file.fileno()).st_size
+        yield
     except OSError as e:
         raise CheckpointError(f"{path}: cannot be read: {e.strerror or e}") from e
 
 
-def _exactly(file: BinaryIO, buffer, where) -> None:
+@contextmanager
+def _open(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """The open file and its size."""
+    with readable(path), disk.open_to_read(path) as file:
+        yield file, fstat(file.fileno()).st_size
+
+
+def read_exactly(file: BinaryIO, buffer, where) -> None:
     """Fill the buffer from the file."""
     view = memoryview(buffer)
     while view.nbytes:
@@ -103,11 +109,12 @@ def _exactly(file: BinaryIO, buffer, where) -> None:
         view = view[n:]
 
 
-def _header(file: BinaryIO, size: int, where: str) -> Header:
+def header_of(file: BinaryIO, size: int, where: str) -> Header:
+    """The header of an open file of this size."""
     first = bytearray(min(header.LENGTH, size))
-    _exactly(file, first, where)
+    read_exactly(file, first, where)
     rest = bytearray(header.length(bytes(first), size, where))
-    _exactly(file, rest, where)
+    read_exactly(file, rest, where)
     return header.check(bytes(first + rest), size - len(first) - len(rest), where)
 
 
@@ -117,14 +124,14 @@ def read_whole(path: Path, longest: int) -> bytes:
         if size > longest:
             raise CheckpointError(f"{path}: {size} bytes, expected at most {longest}")
         buffer = bytearray(size)
-        _exactly(file, buffer, str(path))
+        read_exactly(file, buffer, str(path))
     return bytes(buffer)
 
 
 def read_header(path: Path) -> Header:
     """The header of a file, without its tensors."""
     with _open(path) as (file, size):
-        return _header(file, size, str(path))
+        return header_of(file, size, str(path))
 
 
 def read(path: Path, expected: Stored) -> dict[str, np.ndarray]:
@@ -132,7 +139,7 @@ def read(path: Path, expected: Stored) -> dict[str, np.ndarray]:
     where = str(path)
     with _open(path) as (file, size):
         check_size(where, size, expected)
-        head = _header(file, size, where)
+        head = header_of(file, size, where)
         digest = sha256(head.raw)
         arrays = _arrays(file, head, where, digest.update)
     _compare(where, digest.hexdigest(), expected.sha256)
@@ -142,7 +149,7 @@ def read(path: Path, expected: Stored) -> dict[str, np.ndarray]:
 def read_plain(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a file of any program."""
     with _open(path) as (file, size):
-        head = _header(file, size, str(path))
+        head = header_of(file, size, str(path))
         return _values(head, _arrays(file, head, str(path), lambda memory: None), str(path))
 
 
@@ -150,11 +157,30 @@ def read_sealed(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The arrays and the metadata of a file that carries its own digest."""
     where = str(path)
     with _open(path) as (file, size):
-        head = _header(file, size, where)
+        head = header_of(file, size, where)
         digest = sha256(_unseal(head, where))
         arrays = _arrays(file, head, where, digest.update)
     _compare(where, digest.hexdigest(), head.metadata[_SEAL])
     return _values(head, arrays, where), head.metadata
+
+
+def stream_sealed(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Names and arrays of a file that carries its own digest, one at a time.
+
+    That the digest is right is known after the last: until then no array is to be trusted.
+    """
+    where = str(path)
+    with _open(path) as (file, size):
+        head = header_of(file, size, where)
+        digest = sha256(_unseal(head, where))
+        for name in sorted(head.entries, key=lambda n: head.entries[n][2:]):
+            entry = head.entries[name]
+            array = np.empty(entry.shape, entry.dtype)
+            memory: Any = bytes_of(array)
+            read_exactly(file, memory, where)
+            digest.update(memory)
+            yield name, array
+    _compare(where, digest.hexdigest(), head.metadata[_SEAL])
 
 
 def _arrays(
@@ -165,8 +191,8 @@ def _arrays(
     for name in sorted(head.entries, key=lambda n: head.entries[n][2:]):
         entry = head.entries[name]
         arrays[name] = np.empty(entry.shape, entry.dtype)
-        memory = _bytes_of(arrays[name])
-        _exactly(file, memory, where)
+        memory = bytes_of(arrays[name])
+        read_exactly(file, memory, where)
         seen(memory)
     return arrays
 
@@ -202,15 +228,26 @@ def _unseal(head: Header, where: str) -> bytes:
     return bytes(raw)
 
 
+def check_bools(name: str, array: np.ndarray, where: str) -> None:
+    """Raise if an array of bools has another byte than 0 and 1 in it."""
+    if array.dtype == dtypes.bool_ and array.size and array.view(np.uint8).max() > 1:
+        raise CheckpointError(f"{where}: {name!r} holds bytes that are neither True nor False")
+
+
+def complex_names(head: Header, where: str) -> set[str]:
+    """The names of the tensors that are stored as real and imaginary parts."""
+    parts = strict_json.loads(head.metadata.get(_COMPLEX, "[]"), where)
+    known = head.entries
+    if not isinstance(parts, list) or not all(isinstance(n, str) and n in known for n in parts):
+        raise CheckpointError(f"{where}: {_COMPLEX} in its metadata does not list tensors of it")
+    return set(parts)
+
+
 def _values(head: Header, arrays: dict[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
     """The arrays in the header's order, complex ones reassembled."""
     for name, array in arrays.items():
-        if array.dtype == dtypes.bool_ and array.size and array.view(np.uint8).max() > 1:
-            raise CheckpointError(f"{where}: {name!r} holds bytes that are neither True nor False")
-    parts = strict_json.loads(head.metadata.get(_COMPLEX, "[]"), where)
-    if not isinstance(parts, list) or not all(isinstance(n, str) and n in arrays for n in parts):
-        raise CheckpointError(f"{where}: {_COMPLEX} in its metadata does not list tensors of it")
-    for name in set(parts):
+        check_bools(name, array, where)
+    for name in complex_names(head, where):
         array = arrays[name]
         if array.dtype not in (dtypes.float32, dtypes.float64) or array.shape[-1:] != (2,):
             raise CheckpointError(f"{where}: {name!r} is not a pair of real and imaginary parts")

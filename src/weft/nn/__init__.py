@@ -105,6 +105,7 @@ from .pooling import (
     MaxPool2d,
     MaxPool3d,
 )
+from .quantised import Linear8bit
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from .shaping import (
     CircularPad1d,
@@ -205,6 +206,7 @@ __all__ = [
     "LayerNorm",
     "LeakyReLU",
     "Linear",
+    "Linear8bit",
     "LoRALinear",
     "LogSigmoid",
     "LogSoftmax",
