@@ -56,7 +56,14 @@ from .dropout import (
 )
 from .embedding import Embedding
 from .linear import Bilinear, Dense, Identity, Linear
-from .lora import LoRALinear, add_lora
+from .lora import (
+    DoRALinear,
+    LoKrLinear,
+    LoRALinear,
+    add_lora,
+    merge_lora,
+    unmerge_lora,
+)
 from .loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -177,6 +184,7 @@ __all__ = [
     "CosineSimilarity",
     "CrossEntropyLoss",
     "Dense",
+    "DoRALinear",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -205,6 +213,7 @@ __all__ = [
     "LayerNorm",
     "LeakyReLU",
     "Linear",
+    "LoKrLinear",
     "LoRALinear",
     "LogSigmoid",
     "LogSoftmax",
@@ -267,7 +276,9 @@ __all__ = [
     "functional",
     "functional_call",
     "init",
+    "merge_lora",
     "summary",
+    "unmerge_lora",
 ]
 
 
