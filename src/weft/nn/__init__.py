@@ -61,7 +61,10 @@ from .lora import (
     LoKrLinear,
     LoRALinear,
     add_lora,
+    load_lora,
+    lora_summary,
     merge_lora,
+    save_lora,
     unmerge_lora,
 )
 from .loss import (
@@ -276,7 +279,10 @@ __all__ = [
     "functional",
     "functional_call",
     "init",
+    "load_lora",
+    "lora_summary",
     "merge_lora",
+    "save_lora",
     "summary",
     "unmerge_lora",
 ]
