@@ -106,7 +106,7 @@ def _array(p: Any) -> Array:
 
 def _tensor(name: str, x: Array, dtype: DTypeLike | None) -> Any:
     # Alphas stay as they are: a rounded one would be another strength.
-    tensor = asarray(np.ascontiguousarray(x))
+    tensor = asarray(np.asarray(x, order="C"))
     return tensor if dtype is None or name.endswith(".alpha") else tensor.to(dtype)
 
 
