@@ -73,10 +73,24 @@ def stir(net):
             nn.init.normal_(p, std=0.4)
 
 
+def updated(layer):
+    """W with the update, from the published formulas."""
+    w = layer.base_weight().numpy().astype(np.float64)
+    given = [getattr(layer, n).detach().numpy().astype(np.float64) for n in layer.adapters]
+    if layer.kind == "lokr":
+        w1, *w2 = given
+        scale = layer.alpha / layer.rank if len(w2) == 2 else 1.0
+        return w + scale * np.kron(w1, w2[0] @ w2[1] if len(w2) == 2 else w2[0])
+    total = w + layer.alpha / layer.rank * given[1] @ given[0]
+    if layer.kind == "lora":
+        return total
+    return given[2][:, None] * total / np.linalg.norm(total, axis=1, keepdims=True)
+
+
 def deltas(net):
     """By name, how much the weight of each adapted layer is changed."""
     found = nn.lora.adapted_layers(net)
-    return {n: array(m.effective_weight()) - array(m.base_weight()) for n, m in found.items()}
+    return {n: updated(m) - m.base_weight().numpy().astype(np.float64) for n, m in found.items()}
 
 
 def same_deltas(a, b, rtol=1e-5):
