@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from ..nn.lora.inject import linear_layers
 from ..nn.lora.names import AdapterGroup, AdapterNames
+from ..nn.module import Module
 
 _STEM = {
     "img_in": "x_embedder",
@@ -63,6 +65,11 @@ class FluxAdapterNames(AdapterNames):
                 if have.issuperset(inner):
                     groups.append(AdapterGroup(f"{original}.{i}.{file}", inner))
         self.groups = tuple(groups)
+
+    @classmethod
+    def of(cls, model: Module) -> FluxAdapterNames:
+        """The names of a model's layers, adapted or not: what its `adapter_names()` gives."""
+        return cls(name for name, _ in linear_layers(model))
 
     def unread(self, layout: str, kinds: Mapping[str, str], widths: Mapping[str, int]) -> list[str]:
         """What diffusers would not take from a file of kohya's layout as it is meant."""

@@ -125,6 +125,40 @@ def test_names_are_found_behind_any_prefix(prefix, adapter, tmp_path):
     same_deltas(deltas(mine), deltas(other))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_elsewhere_is_saved_loaded_and_merged(kind, tmp_path):
+    mine = adapted(6, kind, names=["0", "2.2"])
+    want = deltas(mine)
+    mine.to("torch")
+    nn.save_lora(mine, tmp_path / "a", "kohya")
+    other = model(6).to("torch")
+    nn.load_lora(other, tmp_path / "a")
+    assert {p.device for _, p in other.lora_parameters()} == {mine[0].weight.device}
+    nn.load_lora(other, tmp_path / "a")
+    nn.merge_lora(other)
+    same_deltas(deltas(other.to("cpu")), want)
+
+
+def test_names_that_underscores_make_one_are_refused(tmp_path):
+    mine = nn.ModuleDict({"a": nn.ModuleDict({"b": nn.Linear(2, 2)}), "a_b": nn.Linear(2, 2)})
+    nn.add_lora(mine, "*", rank=1)
+    stir(mine)
+    with pytest.raises(wf.errors.ArgumentError, match="would both be lora_unet_a_b"):
+        nn.save_lora(mine, tmp_path / "a", "kohya")
+    nn.save_lora(mine, tmp_path / "a")
+
+
+def test_a_config_of_peft_that_changes_the_base_is_refused(tmp_path):
+    path = tmp_path / "adapter_model.safetensors"
+    nn.save_lora(adapted(4, "lora", names=["0"]), path)
+    config = {"peft_type": "LORA", "r": 1, "lora_alpha": 1}
+    for more, message in (({"init_lora_weights": "pissa"}, "'pissa', by which PEFT changes"),
+                          ({"peft_type": "LOHA"}, "peft_type 'LOHA', expected")):  # fmt: skip
+        (tmp_path / "adapter_config.json").write_text(json.dumps(config | more))
+        with pytest.raises(wf.errors.CheckpointError, match=message):
+            nn.load_lora(model(4), tmp_path)
+
+
 def test_a_prefix_that_is_also_a_name_has_to_be_given(tmp_path):
     def net():
         wf.random.seed(0)

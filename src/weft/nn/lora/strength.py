@@ -15,6 +15,7 @@ from ...io import strict_json
 _KEY = "lora_adapter_metadata"  # of diffusers, in the file's own metadata
 _CONFIG = "adapter_config.json"  # of PEFT, beside the file
 _LARGEST = 1 << 24
+_STARTS = ("gaussian", "orthogonal", "eva")  # ways to begin that leave the base as it is
 
 
 @record(eq=False)
@@ -81,6 +82,12 @@ def read_strength(path: Path, metadata: Mapping[str, str]) -> Strength | None:
     if config.get("peft_type") not in ("LORA", "LOKR"):
         raise errors.CheckpointError(
             f"{beside}: peft_type {config.get('peft_type')!r}, expected 'LORA' or 'LOKR'"
+        )
+    start = config.get("init_lora_weights", True)
+    if isinstance(start, str) and start not in _STARTS:
+        raise errors.CheckpointError(
+            f"{beside}: init_lora_weights {start!r}, by which PEFT changes the base too; convert "
+            "the adapter to a plain one with PEFT first"
         )
     return Strength({"": config, "base_model.model": config}, _CONFIG)
 
