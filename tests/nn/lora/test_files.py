@@ -273,6 +273,16 @@ def test_other_adapters_than_the_models_are_listed(tmp_path):
         nn.load_lora(kind, tmp_path / "a")
 
 
+def test_an_alpha_may_be_an_integer(tmp_path):
+    broken(put("alpha", np.asarray(6)))(tmp_path / "a")
+    mine, plain = model(4), model(4)
+    nn.load_lora(mine, tmp_path / "a")
+    broken(lambda t: None)(tmp_path / "b")
+    nn.load_lora(plain, tmp_path / "b")
+    want = deltas(plain)["0"] * 6 / plain[0].rank
+    np.testing.assert_allclose(deltas(mine)["0"], want, rtol=1e-5, atol=1e-7)
+
+
 def test_alpha_and_metadata_together_are_refused(tmp_path):
     text = json.dumps({"transformer.r": 1, "transformer.lora_alpha": 2})
     given = {"lora_adapter_metadata": text}

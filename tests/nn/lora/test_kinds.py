@@ -198,7 +198,7 @@ def test_a_base_of_another_kind_is_adapted_saved_and_not_merged(kind, dropout, t
     np.testing.assert_allclose(step(x).detach().numpy(), want, rtol=1e-4, atol=1e-5)
     mine.train()
     assert (mine(x).tolist() == got.tolist()) == (dropout == 0)
-    with pytest.raises(wf.errors.ArgumentError, match="is a Stored, whose weight is not"):
+    with pytest.raises(wf.errors.ArgumentError, match="is a Stored, not a plain Linear"):
         nn.merge_lora(mine)
     assert not mine[1].merged  # nothing was done
     nn.save_lora(mine, tmp_path / "a")
@@ -209,6 +209,19 @@ def test_a_base_of_another_kind_is_adapted_saved_and_not_merged(kind, dropout, t
     nn.add_lora(again, "*", rank=2, kind=kind)
     again.load_state_dict(mine.state_dict())
     assert again.eval()(x).tolist() == mine.eval()(x).tolist()
+
+
+class Doubled(nn.Linear):
+    def forward(self, input):
+        return 2.0 * super().forward(input)
+
+
+def test_a_subclass_of_linear_keeps_its_own_forward():
+    plain = nn.Sequential(Doubled(4, 3))
+    x = wf.randn((2, 4))
+    before = plain(x).tolist()
+    nn.add_lora(plain, "*", rank=1)
+    assert plain(x).tolist() == before and not plain[0].base_layer.weight.requires_grad
 
 
 def test_dora_needs_the_weight():

@@ -91,8 +91,11 @@ class AdaptedLinear(Module):
             p.requires_grad_(False)
 
     def _hold(self, base: BaseLayer) -> None:
-        """Take the parameters of a `Linear`, so that names of states stay; else the layer."""
-        if isinstance(base, Linear):
+        """Take the parameters of a `Linear`, so that names of states stay; else the layer.
+
+        A subclass may compute something else of them.
+        """
+        if type(base) is Linear:
             self.weight: Parameter = base.weight
             self.register_parameter("bias", base.bias)
         else:
@@ -192,8 +195,8 @@ class AdaptedLinear(Module):
         A copy of the base's weight is kept until `unmerge()`, which restores it bit for bit. It
         is also what `state_dict()` gives meanwhile, and what `load_state_dict()` changes: a state
         is the same whether the update is in the weight or not, and a state that is loaded is
-        merged anew. A base that holds no floating-point weight, such as one of 8 bits, is
-        refused: rounding the sum would change the base.
+        merged anew. A base that is no plain `Linear`, such as one of 8 bits, is refused:
+        rounding the sum again would change the base.
 
         >>> import weft as wf
         >>> layer, x = wf.nn.LoRALinear(3, 2), wf.ones(3)
@@ -204,9 +207,8 @@ class AdaptedLinear(Module):
         """
         if not self._is_dense():
             raise errors.ArgumentError(
-                f"merge: the base is a {type(self.base_layer).__name__}, whose weight is not a "
-                "floating-point parameter; the sum would have to be rounded again. Merge into the "
-                "model before it is quantised"
+                f"merge: the base is a {type(self.base_layer).__name__}, not a plain Linear, and "
+                "an update cannot be added to its weight. Merge before the model is quantised"
             )
         if self.merged:
             raise errors.ArgumentError("merge: already merged; call unmerge() first")

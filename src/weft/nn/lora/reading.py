@@ -101,7 +101,9 @@ def _group(
         roles = raw.setdefault(m["module"], {})
         if _ROLES[spelling] in roles:
             faults.append(f"{key}: another key says the same of {m['module']}")
-        elif not dtypes.is_inexact(tensor.dtype) or dtypes.is_complex(tensor.dtype):
+        elif spelling != "alpha" and (
+            not dtypes.is_inexact(tensor.dtype) or dtypes.is_complex(tensor.dtype)
+        ):
             faults.append(f"{key}: of dtype {tensor.dtype}, expected floating-point numbers")
         else:
             wide = "float64" if tensor.dtype == dtypes.float64 else "float32"
