@@ -220,6 +220,10 @@ class CheckpointWarning(UserWarning):
     """A checkpoint that was passed over because it is damaged."""
 
 
+class AdapterWarning(UserWarning):
+    """A saved adapter that does nothing in some layers, or that some program would not read."""
+
+
 class ResumeWarning(UserWarning):
     """A run that goes on under other settings, versions or hardware than it was saved under."""
 

@@ -56,7 +56,17 @@ from .dropout import (
 )
 from .embedding import Embedding
 from .linear import Bilinear, Dense, Identity, Linear
-from .lora import LoRALinear, add_lora
+from .lora import (
+    DoRALinear,
+    LoKrLinear,
+    LoRALinear,
+    add_lora,
+    load_lora,
+    lora_summary,
+    merge_lora,
+    save_lora,
+    unmerge_lora,
+)
 from .loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -178,6 +188,7 @@ __all__ = [
     "CosineSimilarity",
     "CrossEntropyLoss",
     "Dense",
+    "DoRALinear",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -207,6 +218,7 @@ __all__ = [
     "LeakyReLU",
     "Linear",
     "Linear8bit",
+    "LoKrLinear",
     "LoRALinear",
     "LogSigmoid",
     "LogSoftmax",
@@ -269,7 +281,12 @@ __all__ = [
     "functional",
     "functional_call",
     "init",
+    "load_lora",
+    "lora_summary",
+    "merge_lora",
+    "save_lora",
     "summary",
+    "unmerge_lora",
 ]
 
 

@@ -294,14 +294,14 @@ class Registry:
         return (b for _, b in self.named_buffers(recurse=recurse))
 
     def lora_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Iterate over (name, parameter) pairs of the low-rank adapters: those called `lora_…`.
+        """Iterate over (name, parameter) pairs of the adapters: those called `lora_…` or `lokr_…`.
 
         >>> import weft as wf
         >>> [name for name, p in wf.nn.LoRALinear(4, 2).lora_parameters()]
         ['lora_A', 'lora_B']
         """
         pairs = self.named_parameters()
-        return ((n, p) for n, p in pairs if n.rpartition(".")[2].startswith("lora_"))
+        return ((n, p) for n, p in pairs if n.rpartition(".")[2].startswith(("lora_", "lokr_")))
 
     def get_submodule(self, target: str) -> "Module":
         """The module of that name; this one for an empty name.
