@@ -25,7 +25,7 @@ if find_spec("torch") is not None:
 
 # What only tests need: with --light, those that compare with it are skipped where it is absent.
 OTHERS = ("torch", "jax", "sklearn", "einops", "hypothesis", "matplotlib", "rich", "safetensors")
-OTHERS += ("tensorboardX", "transformers", "autograd", "casadi")
+OTHERS += ("tensorboardX", "transformers", "autograd", "casadi", "PIL", "diffusers", "peft")
 
 
 def pytest_addoption(parser):

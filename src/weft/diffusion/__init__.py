@@ -1,0 +1,1 @@
+"""Diffusion models: architecture, adapters, data and the trainer."""
