@@ -86,6 +86,8 @@ def _guarded(decode: Any) -> Any:
 
 
 def _refusal(e: Exception) -> Refused:
+    if type(e).__name__ == "UnidentifiedImageError":  # its text has an address in memory
+        return Refused("unreadable", f"none of {', '.join(FORMATS)}")
     text = f"{type(e).__name__}: {e}"[:200]
     if type(e).__name__.startswith("DecompressionBomb"):
         return Refused("huge", text)

@@ -33,6 +33,7 @@ PROBLEMS = {
     "unsupported-format": "save the image as PNG, JPEG or WebP",
     "transparent": "flatten the image, or set alpha='white'",
 }
+DTYPES = ("float32", "bfloat16", "float16")
 PILLOW_LIMIT = 89_478_485  # above this number of pixels Pillow refuses by itself
 
 
@@ -103,11 +104,11 @@ class ScanSettings:
     def __post_init__(self):
         _check_integer("ScanSettings: max_pixels", self.max_pixels, 1, PILLOW_LIMIT)
         _check_integer("ScanSettings: max_bytes", self.max_bytes, 1)
-        _check_choice("ScanSettings: alpha", self.alpha, ("white", "refuse"))
-        _check_choice("ScanSettings: otherwise", self.otherwise, ("skip", "stop"))
+        check_choice("ScanSettings: alpha", self.alpha, ("white", "refuse"))
+        check_choice("ScanSettings: otherwise", self.otherwise, ("skip", "stop"))
         for problem, action in self.problems.items():
-            _check_choice("ScanSettings: problems", problem, tuple(PROBLEMS))
-            _check_choice(f"ScanSettings: problems[{problem!r}]", action, ("skip", "stop"))
+            check_choice("ScanSettings: problems", problem, tuple(PROBLEMS))
+            check_choice(f"ScanSettings: problems[{problem!r}]", action, ("skip", "stop"))
 
     def action(self, problem: str) -> str:
         """What happens at a problem: "skip" or "stop".
@@ -156,7 +157,7 @@ class BucketSettings:
         for side in self.resolutions:
             _check_integer("BucketSettings: resolutions", side, self.min_side, self.max_side)
         _check_number("BucketSettings: keep", self.keep, 0.0, 1.0)
-        _check_choice("BucketSettings: filter", self.filter, ("lanczos", "area"))
+        check_choice("BucketSettings: filter", self.filter, ("lanczos", "area"))
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ class Augmentation:
     def __post_init__(self):
         _check_number("Augmentation: flip", self.flip, 0.0, 1.0)
         _check_number("Augmentation: caption_dropout", self.caption_dropout, 0.0, 1.0)
-        _check_choice("Augmentation: crop", self.crop, ("center", "random"))
+        check_choice("Augmentation: crop", self.crop, ("center", "random"))
         if self.crop == "random" and self.crops is None:
             raise ArgumentError(
                 "Augmentation: crop='random' without crops: latents are cached, so that the number "
@@ -244,9 +245,8 @@ class DataSettings:
     text_dtype: str = "bfloat16"
 
     def __post_init__(self):
-        for name in ("latents_dtype", "text_dtype"):
-            stored = ("float32", "bfloat16", "float16")
-            _check_choice(f"DataSettings: {name}", getattr(self, name), stored)
+        check_choice("DataSettings: latents_dtype", self.latents_dtype, DTYPES)
+        check_choice("DataSettings: text_dtype", self.text_dtype, DTYPES)
 
 
 def _check_integer(what: str, value: Any, least: int, most: int | None = None) -> None:
@@ -262,6 +262,7 @@ def _check_number(what: str, value: Any, least: float, most: float) -> None:
         raise ArgumentError(f"{what}={value!r}, expected a number from {least} to {most}")
 
 
-def _check_choice(what: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(what: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raise unless a value is one of the choices."""
     if value not in choices:
         raise ArgumentError(f"{what}: {value!r}, expected one of {', '.join(map(repr, choices))}")

@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import ArgumentError
 from .encoders import digest_settings
 from .remembered import FileDigests
+from .settings import DTYPES, check_choice
 from .weights import WeightFolder, free_device_memory, load_library
 
 CLIP_TOKENS = 77
@@ -53,6 +54,7 @@ class TransformersTextEncoder:
             raise ArgumentError(
                 f"TransformersTextEncoder: max_length={max_length!r}, expected an integer ≥ 1"
             )
+        check_choice("TransformersTextEncoder: dtype", dtype, DTYPES)
         weights, tokens = ("config.json", ".safetensors"), (".json",)
         kept = FileDigests() if digests is None else digests
         given = {"t5": (t5, weights), "t5_tokenizer": (t5_tokenizer, tokens)}
@@ -114,9 +116,12 @@ class TransformersTextEncoder:
     def _model(self, name: str, kind: str, torch: Any) -> Any:
         if name not in self._parts:
             library = load_library("transformers", "TransformersTextEncoder")
-            loader = getattr(library, kind)
-            model = self._folders[name].load(loader, self._files[name], use_safetensors=True)
-            self._parts[name] = model.to(self.device, getattr(torch, self.dtype)).eval()
+            # The loader keeps parts of T5 in float32 that overflow in float16.
+            spelled = "dtype" if int(library.__version__.split(".")[0]) >= 5 else "torch_dtype"
+            options = {"use_safetensors": True, spelled: getattr(torch, self.dtype)}
+            loader, before = getattr(library, kind), self._files[name]
+            model = self._folders[name].load(loader, before, **options)
+            self._parts[name] = model.to(self.device).eval()
         return self._parts[name]
 
     def truncation(self, caption: str) -> str | None:

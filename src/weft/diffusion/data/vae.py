@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import DatasetError
 from .encoders import digest_settings
 from .remembered import FileDigests
+from .settings import DTYPES, check_choice
 from .weights import WeightFolder, free_device_memory, load_library
 
 
@@ -43,6 +44,7 @@ class DiffusersVAE:
     ):
         kept = FileDigests() if digests is None else digests
         self._folder = WeightFolder(folder, "DiffusersVAE", ("config.json", ".safetensors"), kept)
+        check_choice("DiffusersVAE: dtype", dtype, DTYPES)
         self.device: str = device
         self.dtype: str = dtype
         config = self._folder.config()
@@ -79,8 +81,9 @@ class DiffusersVAE:
     def _load(self, torch: Any) -> Any:
         if self._model is None:
             diffusers = load_library("diffusers", "DiffusersVAE")
-            model = self._folder.load(diffusers.AutoencoderKL, self._files, use_safetensors=True)
-            self._model = model.to(self.device, getattr(torch, self.dtype)).eval()
+            options = {"use_safetensors": True, "torch_dtype": getattr(torch, self.dtype)}
+            model = self._folder.load(diffusers.AutoencoderKL, self._files, **options)
+            self._model = model.to(self.device).eval()
         return self._model
 
     def release(self) -> None:
