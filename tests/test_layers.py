@@ -13,7 +13,7 @@ import weft
 ROOT = Path(weft.__file__).parent
 LAYERS = (
     *("core", "graph", "backend", "ops", "arrays", "transform", "compiler", "optimize"),
-    *("nn", "optim", "amp", "io", "profile", "train"),
+    *("nn", "optim", "amp", "io", "profile", "train", "diffusion"),
 )
 MODULES = sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")
 

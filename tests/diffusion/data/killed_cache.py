@@ -56,7 +56,7 @@ def change(root: Path, draw: random.Random) -> None:
 def main(root: Path, kills: int, seed: int) -> None:
     disk.sync = lambda fd: None  # of no use against SIGKILL, and most of the time
     draw = random.Random(seed)
-    write_images(root / "images", 12, masks=True)
+    write_images(root / "images", 8, masks=True)
     begin = time.perf_counter()
     fill(root)
     whole = time.perf_counter() - begin

@@ -331,11 +331,11 @@ def test_impossible_caches(tmp_path):
 
 
 def test_an_image_that_changes_meanwhile(tmp_path):
-    source = write_images(tmp_path / "images", 3)
+    source = write_images(tmp_path / "images", 4)
 
     class Changing(CountingPixels):
         def encode(self, pixels):
-            new_image(tmp_path / "images" / "02.png")
+            new_image(tmp_path / "images" / "03.png")  # of the same size
             return super().encode(pixels)
 
     mine = Encoders(Changing(), encoders().text)

@@ -70,7 +70,7 @@ def decode_mask(data: bytes, settings: ScanSettings) -> Image:
 
 def _guarded(decode: Any) -> Any:
     """A decoded image; whatever a decoder raises or warns of is a reason to refuse the file."""
-    _pillow()
+    require_pillow()
     with warnings.catch_warnings():
         # Pillow warns of damaged metadata, of files that end early and of decompression bombs.
         warnings.simplefilter("error", UserWarning)
@@ -186,7 +186,7 @@ def to_weights(mask: Image) -> np.ndarray:
     return (np.asarray(mask, dtype=np.float32) / np.float32(255.0))[None]
 
 
-def _pillow() -> None:
+def require_pillow() -> None:
     """Raise unless Pillow is there, and refuses files that end early."""
     try:
         from PIL import ImageFile

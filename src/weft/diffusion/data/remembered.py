@@ -18,6 +18,7 @@ from ...io.durable import write_file
 from ...io.tensor_file import read_whole
 from .buckets import Size
 from .folders import printable
+from .images import require_pillow
 from .scan import Measure, measure_with
 from .settings import ScanSettings
 
@@ -112,6 +113,7 @@ class MeasuredImages:
     """
 
     def __init__(self, path: Path, settings: ScanSettings):
+        require_pillow()
         from PIL import __version__ as pillow
 
         self.path = path
