@@ -16,7 +16,7 @@ from pathlib import Path
 from weft.diffusion.data import cache
 from weft.io import disk
 
-from .made import AUGMENTED, encoders, settings, write_images
+from .small_data import AUGMENTED, encoders, settings, write_images
 
 
 def fill(root: Path):

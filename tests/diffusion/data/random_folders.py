@@ -169,6 +169,23 @@ class Maker:
         frames[0].save(path, save_all=True, append_images=frames[1:])
         self.expect(path, "animated")
 
+    def phone(self):
+        """A .jpg of two pictures, of which the first is the photograph."""
+        path = self.name(".jpg")
+        frames = [picture(self.rng, (96, 96)) for _ in range(2)]
+        frames[0].save(path, format="MPO", save_all=True, append_images=frames[1:])
+        self.expect(path, "used")
+
+    def text_bomb(self):
+        """A PNG with a text that takes a thousand times its file."""
+        path = self.name(".png")
+        picture(self.rng, (64, 64)).save(path)
+        data = path.read_bytes()
+        kind, text = b"zTXt", b"a\0\0" + zlib.compress(bytes(80_000_000))
+        chunk = struct.pack(">I", len(text)) + kind + text
+        path.write_bytes(data[:33] + chunk + struct.pack(">I", zlib.crc32(kind + text)) + data[33:])
+        self.expect(path, "unreadable")
+
     def small(self):
         path = self.name(".png")
         picture(self.rng, (40, 40)).save(path)
@@ -234,7 +251,7 @@ class Maker:
         self.expected[str(path)] = "ignored"
 
     def folder(self):
-        path = self.name("")
+        path = self.name(self.rng.choice(["", ".png", ".txt"]))
         path.mkdir()
         picture(self.rng, (64, 64)).save(path / "inside.png")
         self.expected[str(path)] = "ignored"

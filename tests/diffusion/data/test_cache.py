@@ -23,8 +23,8 @@ from weft.diffusion.data import (
 from weft.errors import ArgumentError, CheckpointLocked, DatasetError
 from weft.io import locked
 
-from .made import AUGMENTED, CountingPixels, encoders, expected_batch, settings, write_images
 from .random_folders import picture
+from .small_data import AUGMENTED, CountingPixels, encoders, expected_batch, settings, write_images
 
 SOAK = bool(os.environ.get("WEFT_SOAK"))
 

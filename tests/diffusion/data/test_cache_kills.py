@@ -11,7 +11,7 @@ from tests.io.volatile_disk import PowerCut, VolatileDisk
 import weft as wf
 from weft.diffusion.data import cache
 
-from .made import AUGMENTED, encoders, settings, write_images
+from .small_data import AUGMENTED, encoders, settings, write_images
 from .test_cache import verify
 
 SOAK = bool(os.environ.get("WEFT_SOAK"))

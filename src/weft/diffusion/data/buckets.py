@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import log
 from typing import NamedTuple
 
@@ -35,15 +36,22 @@ def bucket_sizes(resolution: int, step: int, min_side: int, max_side: int) -> li
     >>> bucket_sizes(256, 64, 128, 512)
     [(128, 512), (192, 320), (256, 256), (320, 192), (512, 128)]
     """
+    return list(_sizes(resolution, step, min_side, max_side))
+
+
+@lru_cache(maxsize=64)  # of a run's few resolutions, asked for by every image
+def _sizes(resolution: int, step: int, min_side: int, max_side: int) -> tuple[Size, ...]:
     found = set()
     for width in range(-(-min_side // step) * step, max_side + 1, step):
         height = min(resolution * resolution // width, max_side) // step * step
         if height >= min_side and height:
             found |= {(width, height), (height, width)}
     # Of widths with one height, the largest: a narrower one has less area for no other shape.
-    widest = {h: max(w for w, other in found if other == h) for _, h in found}
-    tallest = {w: max(h for other, h in found if other == w) for w, _ in found}
-    return sorted((w, h) for w, h in found if widest[h] == w and tallest[w] == h)
+    widest: dict[int, int] = {}
+    for width, height in found:
+        widest[height] = max(width, widest.get(height, 0))
+    # The set is symmetric, so that the largest height of a width is the largest width of it.
+    return tuple(sorted((w, h) for w, h in found if widest[h] == w and widest[w] == h))
 
 
 def nearest_bucket(size: Size, sizes: list[Size]) -> Size:

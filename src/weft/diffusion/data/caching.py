@@ -110,7 +110,7 @@ def cache(
     encoders   for images and captions; weights are loaded only if something is missing
     settings   a `DataSettings`
     directory  of the cache; one process at a time may write there
-    progress   called with a stage ("scan", "check", "latents", "masks", "text"), how much of it is
+    progress   called with a stage ("scan", "check", "latents", "text"), how much of it is
                done, and how much there is
 
     >>> import tempfile
@@ -215,7 +215,7 @@ class _Work:
             if wanted:
                 image = self._open(sample.path, sample.digest, sample, decode_image)
                 for box, flips in zip(entries.boxes, entries.latents, strict=True):
-                    self._encode_crop(sample, image, box, [x in self.missing for x in flips], flips)
+                    self._encode_crop(sample, image, box, flips)
             if self.missing.intersection(entries.masks):
                 mask = self._open(sample.mask or "", sample.mask_digest, sample, decode_mask)
                 for box, entry in zip(entries.boxes, entries.masks, strict=True):
@@ -236,10 +236,8 @@ class _Work:
             )
         return image
 
-    def _encode_crop(
-        self, sample: Sample, image: Any, box: Box, wanted: list[bool], flips: Sequence[Entry]
-    ) -> None:
-        if not any(wanted):
+    def _encode_crop(self, sample: Sample, image: Any, box: Box, flips: Sequence[Entry]) -> None:
+        if not self.missing.intersection(flips):
             return
         filter = self.dataset.settings.buckets.filter
         pixels = to_pixels(scale_crop(image, box, sample.bucket, filter))

@@ -172,8 +172,9 @@ def _begins_as_image(path: str) -> bool:
 
 
 def _sort_captions(files: list[FoundFile], found: SourceFiles) -> None:
+    stems = {*found.images, *(other.stem for other, _ in found.others)}
     for file in files:
-        if file.stem in found.images or any(file.stem == other.stem for other, _ in found.others):
+        if file.stem in stems:
             found.captions[file.stem] = file
         else:
             found.ignored.append(Ignored(file.path, "a caption without an image"))

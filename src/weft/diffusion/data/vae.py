@@ -49,7 +49,13 @@ class DiffusersVAE:
         self.dtype: str = dtype
         config = self._folder.config()
         self.channels: int = _whole(config, "latent_channels")
-        self.factor: int = 1 << (len(config.get("block_out_channels", [])) - 1)
+        blocks = config.get("block_out_channels")
+        if not isinstance(blocks, list) or not 1 <= len(blocks) <= 8:
+            raise DatasetError(
+                f"DiffusersVAE: config.json has block_out_channels={blocks!r}, expected a list: "
+                "each but the last halves width and height"
+            )
+        self.factor: int = 1 << (len(blocks) - 1)
         self.scale: float = _real(config, "scaling_factor", None)
         self.shift: float = _real(config, "shift_factor", 0.0)
         self._model: Any = None
