@@ -13,14 +13,13 @@ from .augment import Choice, captions_of, choose
 from .buckets import assign_bucket, bucket_sizes, crop_box
 from .caching import CacheReport, cache
 from .dataset import Batch, CachedDataset
-from .encoders import Encoders, HashTextEncoder, ImageEncoder, PixelEncoder, TextEncoder
+from .encoders import Encoders, HashTextEncoder, PixelEncoder
 from .loader import BucketLoader
 from .plan import PlannedBatch, plan_epoch
 from .remembered import FileDigests
 from .report import Refusal, Sample, ScanReport
 from .scan import scan
 from .settings import (
-    PROBLEMS,
     Augmentation,
     BucketSettings,
     DataSettings,
@@ -32,7 +31,6 @@ from .text_encoders import TransformersTextEncoder
 from .vae import DiffusersVAE
 
 __all__ = [
-    "PROBLEMS",
     "Augmentation",
     "Batch",
     "BucketLoader",
@@ -45,7 +43,6 @@ __all__ = [
     "Encoders",
     "FileDigests",
     "HashTextEncoder",
-    "ImageEncoder",
     "PixelEncoder",
     "PlannedBatch",
     "Refusal",
@@ -53,7 +50,6 @@ __all__ = [
     "ScanReport",
     "ScanSettings",
     "Source",
-    "TextEncoder",
     "TokenShuffle",
     "TransformersTextEncoder",
     "assign_bucket",

@@ -12,7 +12,17 @@ from .settings import Augmentation, TokenShuffle
 
 
 class Choice(NamedTuple):
-    """What an item is in an epoch: mirrored, which crop, without caption, which order of it."""
+    """What an item is in an epoch.
+
+    flip   whether the image is mirrored
+    crop   the number of its crop
+    drop   whether it has the empty caption
+    order  the number of its caption's order
+
+    >>> from weft.diffusion.data import Choice
+    >>> Choice(flip=True, crop=0, drop=False, order=0).flip
+    True
+    """
 
     flip: bool
     crop: int

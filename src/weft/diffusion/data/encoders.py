@@ -20,6 +20,11 @@ class ImageEncoder(Protocol):
     channels  of a latent
     shift     subtracted from latents before training
     scale     then multiplied with them
+
+    >>> from weft.diffusion.data.encoders import ImageEncoder, PixelEncoder
+    >>> encoder: ImageEncoder = PixelEncoder(2)
+    >>> encoder.factor, encoder.channels
+    (2, 12)
     """
 
     @property
@@ -33,11 +38,23 @@ class ImageEncoder(Protocol):
     @property
     def scale(self) -> float: ...
     def encode(self, pixels: np.ndarray) -> np.ndarray:
-        """Latents (N, C, H / factor, W / factor) of pixels (N, 3, H, W) in [-1, 1]; float32."""
+        """Latents (N, C, H / factor, W / factor), in float32.
+
+        pixels  (N, 3, H, W) in [-1, 1]
+
+        >>> import numpy as np
+        >>> from weft.diffusion.data import PixelEncoder
+        >>> PixelEncoder(4).encode(np.zeros((1, 3, 8, 8), np.float32)).shape
+        (1, 48, 2, 2)
+        """
         ...
 
     def release(self) -> None:
-        """Free the weights; the next call of `encode` loads them again."""
+        """Free the weights; the next call of `encode` loads them again.
+
+        >>> from weft.diffusion.data import PixelEncoder
+        >>> PixelEncoder().release()
+        """
         ...
 
 
@@ -45,20 +62,43 @@ class TextEncoder(Protocol):
     """Captions to embeddings.
 
     digest  of everything that they depend on: weights, configs, tokenizers, lengths, precision
+
+    >>> from weft.diffusion.data.encoders import HashTextEncoder, TextEncoder
+    >>> encoder: TextEncoder = HashTextEncoder(length=4)
+    >>> encoder.truncation("a cat") is None
+    True
     """
 
     @property
     def digest(self) -> str: ...
     def encode(self, captions: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Embeddings of the tokens (N, length, width) and pooled ones (N, width); float32."""
+        """Embeddings of the tokens (N, length, width) and pooled ones (N, width), in float32.
+
+        captions  N texts
+
+        >>> from weft.diffusion.data import HashTextEncoder
+        >>> [x.shape for x in HashTextEncoder(4, 8, 6).encode(["a cat"])]
+        [(1, 4, 8), (1, 6)]
+        """
         ...
 
     def truncation(self, caption: str) -> str | None:
-        """What of a caption is cut off, in words; None if it fits."""
+        """What of a caption is cut off, in words; None if it fits.
+
+        caption  a text
+
+        >>> from weft.diffusion.data import HashTextEncoder
+        >>> HashTextEncoder(length=1).truncation("a cat")
+        '1 of 2 words are kept'
+        """
         ...
 
     def release(self) -> None:
-        """Free the weights; the next call of `encode` loads them again."""
+        """Free the weights; the next call of `encode` loads them again.
+
+        >>> from weft.diffusion.data import PixelEncoder
+        >>> PixelEncoder().release()
+        """
         ...
 
 

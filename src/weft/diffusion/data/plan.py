@@ -12,7 +12,16 @@ from ...train.order import epoch_order, shuffle
 
 
 class PlannedBatch(NamedTuple):
-    """The items of a batch; those from number `real` on only fill it, and count for nothing."""
+    """The items of a batch.
+
+    items  their numbers
+    real   those from this number on only fill the batch, and count for nothing
+
+    >>> import numpy as np
+    >>> from weft.diffusion.data import PlannedBatch
+    >>> PlannedBatch(np.array([3, 1]), real=2).real
+    2
+    """
 
     items: np.ndarray
     real: int

@@ -56,7 +56,7 @@ class Refusal:
     """An image that is not used.
 
     path     of the image
-    problem  a key of `PROBLEMS`
+    problem  its name, which `ScanSettings.problems` takes
     detail   what was found
     source   the number of its source
     action   "skip" or "stop"
