@@ -47,7 +47,7 @@ class CacheReport:
     computed    how many entries of each kind were made
     reused      how many were there already, and whole
     repaired    those that were damaged and made anew: a line each
-    truncated   captions that are longer than an encoder takes: a line each
+    truncated   captions, of those that were encoded now, that are longer than the encoder takes
     unfinished  files that killed writers had left, removed
     orphans     entries that this data does not use
 
@@ -147,7 +147,7 @@ def cache(
             dict(work.computed),
             dict(work.reused),
             tuple(work.repaired),
-            tuple(work.find_truncated()),
+            tuple(work.truncated),
             unfinished,
             len(dataset.orphans()),
         )
@@ -184,6 +184,7 @@ class _Work:
         self.computed: Counter[str] = Counter()
         self.reused: Counter[str] = Counter()
         self.repaired: list[str] = []
+        self.truncated: list[str] = []
 
     def check_entries(self) -> None:
         """Read every entry that is there; those that are not, or are damaged, are missing."""
@@ -211,8 +212,7 @@ class _Work:
         waiting = list(self._images())
         for done, (i, sample) in enumerate(waiting):
             entries = self.dataset.entries[i]
-            wanted = {x for flips in entries.latents for x in flips} & self.missing
-            if wanted:
+            if self.missing.intersection(x for flips in entries.latents for x in flips):
                 image = self._open(sample.path, sample.digest, sample, decode_image)
                 for box, flips in zip(entries.boxes, entries.latents, strict=True):
                     self._encode_crop(sample, image, box, flips)
@@ -271,6 +271,9 @@ class _Work:
         wanted = {e: c for e, c in self._captions().items() if e in self.missing}
         for done, (entry, caption) in enumerate(wanted.items()):
             embeds, pooled = self.encoders.text.encode([caption])
+            cut = self.encoders.text.truncation(caption)
+            if cut is not None:
+                self.truncated.append(f"{caption[:60]!r}: {cut}")
             arrays = {"prompt_embeds": embeds[0], "pooled": pooled[0]}
             self._store(
                 entry, arrays, self.dataset.settings.text_dtype, f"caption {caption[:60]!r}"
@@ -284,13 +287,6 @@ class _Work:
         if self.dataset.settings.augmentation.caption_dropout:
             found[self.dataset.empty] = ""
         return found
-
-    def find_truncated(self) -> Iterator[str]:
-        """A line for each caption that is longer than the encoder takes."""
-        for sample in self.dataset.samples:
-            cut = self.encoders.text.truncation(sample.caption)
-            if cut is not None:
-                yield f"{printable(sample.path)}: {cut}"
 
     def _store(self, entry: Entry, arrays: Mapping[str, np.ndarray], dtype: str, what: str) -> None:
         write_entry(self.dataset.directory, entry, arrays, dtype, printable(what))

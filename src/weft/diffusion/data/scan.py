@@ -57,23 +57,19 @@ def scan(
     measure = measure_with(settings) if measure is None else measure
     check_apart(list(sources))
     found = [find_files(source) for source in sources]
-    images = [(n, file, why) for n, files in enumerate(found) for file, why in _images(files)]
-    samples: list[Sample] = []
-    refused: list[Refusal] = []
-    for number, file, why in images:
-        pairing = Pairing(sources[number], number, found[number], settings, buckets, measure)
-        try:
-            if why is not None:
-                raise why
-            samples.append(examine_image(file, pairing))
-        except Refused as e:
-            action = settings.action(e.problem)
-            refused.append(Refusal(file.path, e.problem, e.detail, number, action))
+    images = [
+        (file, why, Pairing(sources[n], n, files, settings, buckets, measure))
+        for n, files in enumerate(found)
+        for file, why in _images(files)
+    ]
+    outcomes: list[Sample | Refusal] = []
+    for file, why, pairing in images:
+        outcomes.append(_judge(file, why, pairing))
         if progress is not None:
-            progress("scan", len(samples) + len(refused), len(images))
+            progress("scan", len(outcomes), len(images))
     report = ScanReport(
-        tuple(samples),
-        tuple(refused),
+        tuple([outcome for outcome in outcomes if isinstance(outcome, Sample)]),
+        tuple([outcome for outcome in outcomes if isinstance(outcome, Refusal)]),
         tuple([ignored for files in found for ignored in files.ignored]),
         captions=sum(len(files.captions) for files in found),
         masks=sum(len(masks) for files in found for masks in files.masks.values()),
@@ -111,6 +107,17 @@ class Pairing:
     settings: ScanSettings
     buckets: BucketSettings
     measure: Measure
+
+
+def _judge(file: FoundFile, why: Refused | None, among: Pairing) -> Sample | Refusal:
+    """An image as a sample, or as a refusal with what is to be done about it."""
+    try:
+        if why is None:
+            return examine_image(file, among)
+    except Refused as e:
+        why = e
+    action = among.settings.action(why.problem)
+    return Refusal(file.path, why.problem, why.detail, among.number, action)
 
 
 def examine_image(file: FoundFile, among: Pairing) -> Sample:
