@@ -26,6 +26,7 @@ if find_spec("torch") is not None:
 # What only tests need: with --light, those that compare with it are skipped where it is absent.
 OTHERS = ("torch", "jax", "sklearn", "einops", "hypothesis", "matplotlib", "rich", "safetensors")
 OTHERS += ("tensorboardX", "transformers", "autograd", "casadi", "expecttest", "diffusers", "peft")
+OTHERS += ("PIL", "prodigyopt", "schedulefree", "typer")
 
 
 def pytest_addoption(parser):

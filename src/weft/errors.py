@@ -216,6 +216,10 @@ class StateMismatch(CheckpointError, RuntimeError):
     """A state of something else: names that are missing or unexpected, or other shapes."""
 
 
+class DatasetError(WeftError, ValueError):
+    """Images, captions or masks that cannot be used, or a cache of them that is not complete."""
+
+
 class CheckpointWarning(UserWarning):
     """A checkpoint that was passed over because it is damaged."""
 

@@ -1,0 +1,189 @@
+"""Looking through the sources: every image becomes a sample or is listed with its problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...core.record import record
+from ...errors import DatasetError
+from .buckets import Size, Unfit, assign_bucket
+from .folders import FoundFile, SourceFiles, check_apart, find_files, printable
+from .images import Refused, decode_image, decode_mask, digest_of, read_bytes
+from .report import Refusal, Sample, ScanReport
+from .settings import BucketSettings, ScanSettings, Source
+
+CAPTION_BYTES = 1 << 20
+_LISTED = 20
+
+# (bytes, digest, whether it is a mask) -> size; raises Refused. A cache remembers the answers.
+Measure = Callable[[bytes, str, bool], Size]
+
+
+def measure_with(settings: ScanSettings) -> Measure:
+    """The function that decodes an image or a mask in order to say its size."""
+
+    def measure(data: bytes, digest: str, is_mask: bool) -> Size:
+        return (decode_mask if is_mask else decode_image)(data, settings).size
+
+    return measure
+
+
+def scan(
+    sources: Sequence[Source],
+    settings: ScanSettings | None = None,
+    buckets: BucketSettings | None = None,
+    progress: Callable[[str, int, int], Any] | None = None,
+    measure: Measure | None = None,
+) -> ScanReport:
+    """Look through folders of images; every image is used, or refused with its reason.
+
+    sources   the folders
+    settings  which images are taken; None: the defaults
+    buckets   the sizes that images are given; None: the defaults
+    progress  called with "scan", how many images were looked at, and how many there are
+    measure   decodes an image and gives its size; None: it is decoded here
+
+    Raises a `DatasetError` that lists them if there are problems at which to stop.
+
+    >>> import tempfile
+    >>> from weft.diffusion.data import Source, scan
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     scan([Source(folder)]).images
+    0
+    """
+    settings = ScanSettings() if settings is None else settings
+    buckets = BucketSettings() if buckets is None else buckets
+    measure = measure_with(settings) if measure is None else measure
+    check_apart(list(sources))
+    found = [find_files(source) for source in sources]
+    images = [
+        (file, why, Pairing(sources[n], n, files, settings, buckets, measure))
+        for n, files in enumerate(found)
+        for file, why in _images(files)
+    ]
+    outcomes: list[Sample | Refusal] = []
+    for file, why, pairing in images:
+        outcomes.append(_judge(file, why, pairing))
+        if progress is not None:
+            progress("scan", len(outcomes), len(images))
+    report = ScanReport(
+        tuple([outcome for outcome in outcomes if isinstance(outcome, Sample)]),
+        tuple([outcome for outcome in outcomes if isinstance(outcome, Refusal)]),
+        tuple([ignored for files in found for ignored in files.ignored]),
+        captions=sum(len(files.captions) for files in found),
+        masks=sum(len(masks) for files in found for masks in files.masks.values()),
+        entries=sum(files.entries for files in found),
+    )
+    if not report.adds_up():
+        raise DatasetError(f"scan: files were not accounted for, which is a defect here:\n{report}")
+    _stop(report)
+    return report
+
+
+def _images(files: SourceFiles) -> list[tuple[FoundFile, Refused | None]]:
+    """All images of a source by name, with the problems that their names show."""
+    found: list[tuple[FoundFile, Refused | None]] = []
+    for stem, same in files.images.items():
+        others = ", ".join(printable(f.name) for f in same)
+        twice = Refused("duplicate-stem", f"{others} have one stem") if same[1:] else None
+        masks = ", ".join(printable(f.name) for f in files.masks.get(stem, ()))
+        if len(files.masks.get(stem, ())) > 1:
+            twice = twice or Refused("duplicate-mask", f"{masks} are masks of it")
+        found += [(file, twice) for file in same]
+    found += [(file, Refused("unsupported-format", why)) for file, why in files.others]
+    why = "named as a mask, but there is no image of that name"
+    found += [(file, Refused("orphan-mask", why)) for file in files.orphan_masks]
+    return sorted(found, key=lambda pair: pair[0].name.encode("utf-8", "surrogateescape"))
+
+
+@record
+class Pairing:
+    """Where an image's caption and mask are looked for, and by what it is judged."""
+
+    source: Source
+    number: int
+    files: SourceFiles
+    settings: ScanSettings
+    buckets: BucketSettings
+    measure: Measure
+
+
+def _judge(file: FoundFile, why: Refused | None, among: Pairing) -> Sample | Refusal:
+    """An image as a sample, or as a refusal with what is to be done about it."""
+    try:
+        if why is None:
+            return examine_image(file, among)
+    except Refused as e:
+        why = e
+    action = among.settings.action(why.problem)
+    return Refusal(file.path, why.problem, why.detail, among.number, action)
+
+
+def examine_image(file: FoundFile, among: Pairing) -> Sample:
+    """The sample of an image; raises `Refused` at its first problem."""
+    data = read_bytes(file.path, among.settings.max_bytes, "unreadable", "huge")
+    digest = digest_of(data)
+    size = among.measure(data, digest, False)
+    bucket = assign_bucket(size, among.buckets)
+    if isinstance(bucket, Unfit):
+        raise Refused(*bucket)
+    caption, caption_file = _caption(file, among)
+    mask, mask_digest = _mask(file, size, among)
+    return Sample(
+        *(file.path, file.name, among.number, digest, size, bucket, caption),
+        caption_file=caption_file,
+        mask=mask,
+        mask_digest=mask_digest,
+        repeats=among.source.repeats,
+        weight=float(among.source.loss_weight),
+        regularisation=among.source.regularisation,
+    )
+
+
+def _caption(file: FoundFile, among: Pairing) -> tuple[str, str | None]:
+    """The caption of an image, and the file that it is from; None: the source's default."""
+    found, default = among.files.captions.get(file.stem), among.source.default_caption
+    if found is None:
+        if default is None:
+            raise Refused("missing-caption", f"no {file.stem}{among.source.caption_extension}")
+        return default, None
+    data = read_bytes(found.path, CAPTION_BYTES, "caption-unreadable", "caption-too-long")
+    try:
+        text = data.decode("utf-8-sig").strip()
+    except UnicodeDecodeError as e:
+        raise Refused("caption-encoding", f"{found.name}: byte {e.start} is not UTF-8") from None
+    if text:
+        return text, found.path
+    if default is None:
+        raise Refused("empty-caption", f"{found.name} holds no text")
+    return default, None
+
+
+def _mask(file: FoundFile, size: Size, among: Pairing) -> tuple[str | None, str | None]:
+    """The path and the digest of an image's mask."""
+    masks = among.files.masks.get(file.stem)
+    if not masks:
+        return None, None
+    path = masks[0].path
+    data = read_bytes(path, among.settings.max_bytes, "mask-unreadable", "mask-unreadable")
+    digest = digest_of(data)
+    try:
+        found = among.measure(data, digest, True)
+    except Refused as e:
+        raise Refused("mask-unreadable", f"{masks[0].name}: {e.detail}") from None
+    if found != size:
+        wide, high = found
+        raise Refused("mask-size", f"{size[0]}×{size[1]}, but {masks[0].name} is {wide}×{high}")
+    return path, digest
+
+
+def _stop(report: ScanReport) -> None:
+    stops = [r for r in report.refused if r.action == "stop"]
+    if stops:
+        more = f"\n  … and {len(stops) - _LISTED} more" if len(stops) > _LISTED else ""
+        listed = "\n  ".join(str(r) for r in stops[:_LISTED])
+        raise DatasetError(
+            f"scan: {len(stops)} of {report.images} images have problems at which to stop:\n  "
+            f"{listed}{more}\nMend them, or set these problems to 'skip'"
+        )
