@@ -25,8 +25,11 @@ RARE = (1e5 + 1, -3e38, 2e7, np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-45)
 
 
 def random_kernel(rng: np.random.Generator, size: int) -> Kernel:
-    """Some waves of the two operands, of bounded numbers, and light steps of all of these."""
-    steps = [Step(str(rng.choice(HEAVY)), (int(rng.integers(2)),), F) for _ in range(4)]
+    """Some waves of the two operands and of waves, and light steps of all of these.
+
+    Waves of waves are of small numbers, for which fewer instructions are emitted.
+    """
+    steps = [Step(str(rng.choice(HEAVY)), (int(rng.integers(2 + k)),), F) for k in range(4)]
     for _ in range(rng.integers(2, 6)):
         pair = rng.choice(2 + len(steps), 2)
         steps.append(Step(str(rng.choice(BINARY)), (int(pair[0]), int(pair[1])), F))

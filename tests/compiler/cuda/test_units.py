@@ -1,17 +1,20 @@
 """Functions made of a GPU's units, with units that are off by one unit in the last place."""
 
+from unittest.mock import Mock
+
 import mpmath as mp
 import numpy as np
 import pytest
 
 from weft.compiler.cpu.emit_kernel import ENTRY, Image, link
 from weft.compiler.cpu.loops import lower
-from weft.compiler.emit import units
+from weft.compiler.emit import quick_angles, units
 from weft.compiler.emit.arithmetic import by_lanes, narrow, widen
 from weft.compiler.emit.code import LLModule, LLValue
 from weft.compiler.ir.kernel import Kernel, Operand, Result, Step
 from weft.compiler.native.machine import compile_module, host
 from weft.core import dtypes
+from weft.graph.graph import Literal
 
 F = dtypes.float32
 FUNCTIONS = {
@@ -44,8 +47,14 @@ def model(monkeypatch, ulp: int, seed: int = 0) -> None:
     monkeypatch.setattr(units, "reciprocal", lambda x: moved(x, 1.0 / x))
 
 
-def by_units(row: str, x: np.ndarray) -> np.ndarray:
-    kernel = Kernel(x.shape, (Operand(F, (1,)),), (Step(row, (0,), F),), (Result(1, (1,)),))
+def by_units(row: str, x: np.ndarray, bound: float | None = None) -> np.ndarray:
+    """A row of numbers; of numbers that are known to lie within ±bound, if there is one."""
+    steps = [Step(row, (0,), F)]
+    if bound is not None:
+        clipped = Step("minimum", (0, Literal(bound)), F), Step("maximum", (1, Literal(-bound)), F)
+        steps = [*clipped, Step(row, (2,), F)]
+    results = (Result(len(steps), (1,)),)
+    kernel = Kernel(x.shape, (Operand(F, (1,)),), tuple(steps), results)
     # Without AVX-512's instructions, which come before the units.
     module = LLModule(host().attributes.replace("512", "256"), ("freestanding", "units"))
     nest = lower(kernel, module, ENTRY)
@@ -114,6 +123,52 @@ def test_small_angles_keep_their_signs(monkeypatch):
     x = np.concatenate([x, -x])
     assert np.array_equal(by_units("sin", x).view(np.int32), x.view(np.int32))
     assert np.all(by_units("cos", x) == 1.0)
+
+
+def neighbours(*places: float, count: int = 300) -> np.ndarray:
+    bits = np.array(places, np.float32).view(np.int32)[:, None] + np.arange(-count, count)
+    return bits.astype(np.int32).view(np.float32).ravel()
+
+
+# Bounds within which other instructions are emitted, by what, and functions in float64.
+BOUNDED = {
+    "sin": (2.3, (quick_angles, "_near_waves"), np.sin),
+    "cos": (2.3, (quick_angles, "_near_waves"), np.cos),
+    "exp": (86.0, (units, "_normal_exp"), np.exp),
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1 << 31])
+@pytest.mark.parametrize("row", BOUNDED)
+def test_functions_of_bounded_numbers(row, seed, monkeypatch):
+    model(monkeypatch, 1, seed)
+    bound, (module, name), function = BOUNDED[row]
+    emitter = Mock(wraps=getattr(module, name))
+    monkeypatch.setattr(module, name, emitter)
+    rng = np.random.default_rng(seed)
+    even = rng.uniform(-bound, bound, 1_000_000).astype(np.float32)
+    small = (2.0 ** rng.uniform(-140, 0, 10_000) * rng.choice([-1, 1], 10_000)).astype(np.float32)
+    turns = neighbours(np.pi / 2, -np.pi / 2, np.pi / 4, -np.pi / 4, bound, -bound)
+    x = np.concatenate([even, small, turns[abs(turns) <= bound]])
+    want = function(x.astype(np.float64))
+    unit = np.ldexp(1.0, np.maximum(np.frexp(want)[1], -125) - 24)
+    off = np.max(np.abs(by_units(row, x, bound) - want) / unit)
+    print(f"{row} within {bound}: {off:.2f} units")
+    assert off <= 2.0
+    assert emitter.called
+    emitter.reset_mock()
+    by_units(row, x[:9], 2 * bound)
+    assert not emitter.called
+
+
+@pytest.mark.parametrize("row", BOUNDED)
+def test_bounds_say_nothing_of_nan(row, monkeypatch):
+    model(monkeypatch, 0)
+    x = np.array([np.nan, 0.0, -0.0], np.float32)
+    bound, _, function = BOUNDED[row]
+    got, want = by_units(row, x, bound), function(x)
+    assert np.array_equal(got, want, equal_nan=True)
+    assert np.array_equal(np.signbit(got[1:]), np.signbit(want[1:]))
 
 
 @pytest.mark.parametrize("row", ["sin", "cos"])

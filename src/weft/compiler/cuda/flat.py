@@ -24,7 +24,7 @@ LANES = 8
 LANES_OF_CHAINS = ((8, 1), (4, 2), (2, 4))
 # Without folds they are as many as have so few words of values alive: 64 registers leave room for
 # 32 warps, and neighbours share what is computed once for a thread.
-WORDS = 40
+WORDS = 56
 # Lines of a block that is a tile: a warp for each.
 ROWS = BLOCK // WARP
 # Bytes of memory that are written at once.

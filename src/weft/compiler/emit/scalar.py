@@ -14,6 +14,7 @@ from .code import Code, LLValue
 from .convert import SUPPORTED, cast, is_float, is_signed, register_type, round_to_half
 from .integers import BOOLEAN
 from .integers import EMITTERS as INTEGER
+from .intervals import note_bounds
 from .reals import EMITTERS as REAL
 
 
@@ -123,7 +124,10 @@ def emit(
     values = [_number(code, n, working, lanes).value for n in operands]
     y = _compute(row, values, static, working)
     made = dtypes.bool_ if y.type.element == "i1" else working
-    return round_to_half(y, dtype) if made == dtype else cast(y, made, dtype)
+    y = round_to_half(y, dtype) if made == dtype else cast(y, made, dtype)
+    if not static:
+        note_bounds(row, [n.value if isinstance(n, TypedValue) else n for n in operands], y)
+    return y
 
 
 def why_unsupported(row: str, static: Static, working: np.dtype) -> str:

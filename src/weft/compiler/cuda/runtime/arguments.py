@@ -52,19 +52,17 @@ class Arguments:
             cells.write(values)
         for i, cell in cells.tensors.items():
             values[i] = cell
-        room = self._no_room if room is None else room
-        for n, x in enumerate(room):
-            if x is None:
-                i = inputs + n
-                x = own[i] if i in own else self._makers[n]()
-            values.append(x)
+        values += self._no_room if room is None else room
+        for i, x in own.items():
+            if i >= inputs and values[i] is None:
+                values[i] = x
         moved = self._moved(values)
         if moved:
-            self._check(values, moved, room)
+            self._check(values, moved, own)
         return values
 
-    def _check(self, values: list[Any], moved: list[int], room: Sequence[Any]) -> None:
-        """Check arrays that are not as they were; copy what cannot be used.
+    def _check(self, values: list[Any], moved: list[int], own: Mapping[int, Any]) -> None:
+        """Check arrays that are not as they were; copy what cannot be used, make what is missing.
 
         Nothing is recorded of them before all is done: an exception may end it anywhere.
         """
@@ -72,7 +70,11 @@ class Arguments:
         inputs, changed, usable = self.signature.inputs, [], []
         for i in moved:
             x = values[i]
-            if i >= inputs and room[i - inputs] is None:  # nothing is wrong with a new one
+            if i >= inputs and (x is None or x is own.get(i)):  # nothing is wrong with our own
+                if x is None:
+                    values[i] = x = self._makers[i - inputs]()
+                else:
+                    usable.append(i)
                 self._move(i, address(x))
                 continue
             places.forget(i)
