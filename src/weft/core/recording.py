@@ -52,6 +52,8 @@ def record_node(
 
 def inexact(raw: Array) -> bool:
     raw = raw._data if raw.__class__ in TENSORS else raw
+    if raw.dtype in dtypes.RAW_INEXACT:
+        return True
     return dtypes.is_inexact(BACKENDS[raw.__class__].dtype_of(raw))
 
 
@@ -83,27 +85,34 @@ def track(
     if severed is not None:
         sever(node, severed)
     if op.outputs > 1:
-        _pick_outputs(node, outs, y)
+        _pick_outputs(node, outs, y, op.tracked)
 
 
 def record_outputs(
-    op: Op, outs: Sequence[Any], parents: Parents, raws: Sequence[Raw], static: Static
+    op: Op,
+    outs: Sequence[Any],
+    parents: Parents,
+    raws: Sequence[Raw],
+    static: Static,
+    tracked: tuple[int, ...],
 ) -> None:
-    """Record an operation with several outputs, none of whose arguments is severed."""
-    for k in op.tracked:
+    """Record `tracked` ones of an operation's several outputs; none of its arguments is severed."""
+    for k in tracked:
         if inexact(outs[k]._data):
             y = tuple([t._data for t in outs])
             saved = values_to_save(op, parents, y, raws, static)
-            _pick_outputs(record_node(op, y[k], parents, saved, static), outs, y)
+            _pick_outputs(record_node(op, y[k], parents, saved, static), outs, y, tracked)
             return
 
 
-def _pick_outputs(node: Node, outs: Sequence[Any], y: tuple[Raw, ...]) -> None:
-    """Give the tracked outputs nodes of their own, which lead to the operation's."""
+def _pick_outputs(
+    node: Node, outs: Sequence[Any], y: tuple[Raw, ...], tracked: tuple[int, ...]
+) -> None:
+    """Give tracked outputs nodes of their own, which lead to the operation's."""
     node.shape = tuple([tuple(r.shape) for r in y])
     node.dtype = tuple([r.dtype for r in y])
     op = _picker(node.op)
-    for k in node.op.tracked:
+    for k in tracked:
         outs[k]._node = _pick(op, node, k)
 
 

@@ -46,6 +46,7 @@ _FAMILIES = (
 TO_TORCH: dict[np.dtype, torch.dtype] = {d: getattr(torch, d.name) for d in dtypes.ALL}
 FROM_TORCH: dict[torch.dtype, np.dtype] = {t: d for d, t in TO_TORCH.items()}
 dtypes.SPELLED.update(FROM_TORCH)
+dtypes.RAW_INEXACT.update(t for t, d in FROM_TORCH.items() if dtypes.is_inexact(d))
 dtypes.RAW_COMPLEX.update((torch.complex64, torch.complex128))
 dtypes.RAW_BOOLEANS.add(torch.bool)
 
