@@ -107,7 +107,7 @@ def _variadic(op: Op, public: bool):
                 return kernels[args[0].__class__](args, *static)
         settings = _settings()
         way = settings.way_uncast if uncast else settings.way
-        raws, cls = ready_arrays(op, args) if way < GENERAL else (None, None)
+        raws, cls = ready_arrays(op, args) if way < GENERAL else ([], None)
         if cls is None:
             return apply(op, tuple(args), static, public)
         try:
@@ -176,7 +176,7 @@ def _ternary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
             settings = _settings()
             way = settings.way_uncast if uncast else settings.way
             if way is CASTING:
-                return apply_cast(op, (x, y, z), static, public, settings)
+                return apply_cast(op, (x, y, z), static, public, settings, call)
             raws = (x._data, y._data, z._data)
             cls = raws[0].__class__
             dtype = raws[one].dtype
@@ -294,7 +294,7 @@ def _unary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
             way = settings.way_uncast if uncast else settings.way
             if way >= GENERAL:
                 if way is CASTING:
-                    return apply_cast(op, (x,), (), public, settings)
+                    return apply_cast(op, (x,), (), public, settings, call)
                 return apply(op, (x,), (), public)
             a = x._data
             cls = a.__class__
@@ -372,7 +372,7 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
         settings = _settings()
         way = settings.way_uncast if uncast else settings.way
         if way is CASTING:
-            return apply_cast(op, (x, y), (), public, settings)
+            return apply_cast(op, (x, y), (), public, settings, call)
         if fits and way is not GENERAL:
             try:
                 z = kernels[cls](a, b)

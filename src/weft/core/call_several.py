@@ -59,7 +59,7 @@ def plain_caller(op: Op, public: bool) -> Callable[..., Any]:
         settings = _settings()
         way = settings.way_uncast if uncast else settings.way
         if way is CASTING:
-            return apply_cast(op, args[:arity], args[arity:], public, settings)
+            return apply_cast(op, args[:arity], args[arity:], public, settings, call)
         raws, cls = ready_arrays(op, args[:arity]) if way is not GENERAL else ((), None)
         if cls is None:
             return general(*args)
@@ -116,7 +116,7 @@ def several_caller(op: Op, public: bool, only: int | None = None) -> Callable[..
         settings = _settings()
         way = settings.way_uncast if uncast else settings.way
         if way is CASTING:
-            return apply_cast(op, args[:arity], args[arity:], public, settings)
+            return apply_cast(op, args[:arity], args[arity:], public, settings, call)
         raws, cls = ready_arrays(op, args[:arity]) if way is not GENERAL else ((), None)
         if cls is None:
             return general(*args)

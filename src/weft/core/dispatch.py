@@ -103,9 +103,17 @@ def is_uncast(op: Op) -> bool:
 
 
 def apply_cast(
-    op: Op, args: Sequence[Array], static: Static, public: bool, settings: Settings
+    op: Op,
+    args: Sequence[Array],
+    static: Static,
+    public: bool,
+    settings: Settings,
+    call: Callable[..., Any] | None = None,
 ) -> Any:
-    """`apply` under autocast: cast the arguments, and run everything below without autocast."""
+    """`apply` under autocast: cast the arguments, and run everything below without autocast.
+
+    call  the row's caller; by default the one of its kind
+    """
     for a in args:
         if a.__class__ not in TENSORS:
             args = lift_foreign(op, args)
@@ -121,7 +129,7 @@ def apply_cast(
                 args[i] = cast(args[i], dtype)
         if TABLE.get(op.name) is not op:  # its caller would be kept for ever
             return apply(op, args, static, public)
-        call = above.caller(op, public)
+        call = call or above.caller(op, public)
         return call(args, *static) if op.arity is None else call(*args, *static)
     finally:
         current.reset(token)
@@ -222,11 +230,11 @@ def _need_no_cast(op: Op, raws: list[Raw]) -> bool:
     picked = range(len(raws)) if op.promote is None else op.promote
     if not picked:
         return True
-    first = raws[picked[0]]
-    dtype = first.dtype
-    for i in picked:
-        if raws[i].dtype is not dtype:
-            return False
+    dtype = raws[picked[0]].dtype
+    if len(picked) > 1:
+        for i in picked:
+            if raws[i].dtype is not dtype:
+                return False
     if op.floating and dtype not in dtypes.RAW_INEXACT:
         return False
     return not (op.integral and dtype in dtypes.RAW_BOOLEANS)

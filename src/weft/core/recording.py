@@ -123,19 +123,24 @@ def values_to_save(
     keep = getattr(op.rule, "keep", None)
     if keep is not None:
         return keep(y, *raws, *static)
-    unread = getattr(op.rule, "unread", ())
-    if unread:
-        y = tuple([None if k in unread else v for k, v in enumerate(y)])
     saved: list[Any] = [None] * (len(parents) + 1)
-    for i in _places(op, tuple([p is not None for p in parents])):
-        saved[i] = raws[i - 1] if i else y
+    every = None not in parents and op.arity is not None
+    for i in _places(op, None if every else tuple([p is not None for p in parents])):
+        saved[i] = raws[i - 1] if i else _read_results(op, y)
     return tuple(saved)
 
 
+def _read_results(op: Op, y: Any) -> Any:
+    """The results of an operation, without those that its rule does not read."""
+    unread = getattr(op.rule, "unread", ())
+    return tuple([None if k in unread else v for k, v in enumerate(y)]) if unread else y
+
+
 @lru_cache(maxsize=None)
-def _places(op: Op, tracked: tuple[bool, ...]) -> tuple[int, ...]:
-    """Which of (y, *args) are saved when these arguments are tracked."""
-    return tuple([i for i, f in enumerate(saves(op, tracked)) if f])
+def _places(op: Op, tracked: tuple[bool, ...] | None) -> tuple[int, ...]:
+    """Which of (y, *args) are saved when these arguments are tracked; None: all of them."""
+    flags = (True,) * (op.arity or 0) if tracked is None else tracked
+    return tuple([i for i, f in enumerate(saves(op, flags)) if f])
 
 
 def mark(op: Op, outs: Sequence[Any], parents: Marks) -> None:

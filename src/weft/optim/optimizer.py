@@ -32,6 +32,7 @@ from .parameters import (
     parameters_of_variables,
     raw_gradient,
 )
+from .repeated import RepeatedStep, repeated_step
 from .walk import Job, is_fused, walk
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ class Optimizer:
         self._grouped: list[GroupRecord] = []  # the groups as they were last read
         self._pending: dict[str, dict[str, Any]] = {}  # loaded before the parameters were added
         self._pending_group: dict[str, Any] = {}  # the settings that were loaded with them
+        self._last: RepeatedStep | None = None  # the last step, if it can be repeated
         self._checked: dict[int, dict[str, Any]] = {}  # the settings of the groups by their ids
         if params is not None:
             for group in groups_of(params):
@@ -343,13 +345,18 @@ class Optimizer:
             staged.advance(self, pairs, staging)
             return
         self._check_groups()
-        bring_home(self, [e.key for e, _ in pairs])
-        raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
-        shared: dict[tuple[Any, ...], dict[str, Any]] = {}
-        memory = own_memories([e.param for e, _ in raws])
-        given = zip(raws, memory, strict=True)
-        walk([self._job(e, p, g, shared) for (e, g), p in given])
-        self.changed = [e.param for e, _ in raws]
+        entries = [e for e, _ in pairs]
+        if self._last is None or not self._last.take(self, pairs):
+            self._last = None
+            bring_home(self, [e.key for e in entries])
+            what = f"{self._name}.step"
+            raws = [raw_gradient(what, e, g) for e, g in pairs]
+            shared: dict[tuple[Any, ...], dict[str, Any]] = {}
+            given = zip(entries, own_memories([e.param for e in entries]), raws, strict=True)
+            jobs = [self._job(e, p, g, shared) for e, p, g in given]
+            walk(jobs)
+            self._last = repeated_step(self, entries, jobs)
+        self.changed = [e.param for e in entries]
 
     def skips_on(self, device: str) -> bool:
         """Whether `step_if` takes flags of a device: all parameters are there."""

@@ -35,8 +35,13 @@ def _narrowing(pull):
     """A pull-back from several outputs whose cotangents are cast to their parents' dtypes."""
 
     def narrowed(parents, node, g, saved):
-        found = zip(pull(parents, node, g, saved), parents, strict=True)
-        return [c if c.__class__ in HIGHER else _narrow(c, p) for c, p in found]
+        found = zip(pull(parents, node, g, saved), parents)  # noqa: B905  (equal lengths, one for each argument)
+        return [
+            c
+            if c is None or p is None or c.__class__ in HIGHER or c.dtype is p.dtype
+            else _narrow(c, p)
+            for c, p in found
+        ]
 
     return narrowed
 
@@ -171,9 +176,21 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
         parents = node.parents
         if parents is None:
             raise freed_error(node)
+        if not node.saved and plain and masks is None and node.extra is None and is_pick(node.op):
+            following = parents[0]
+            found = pending.get(following)
+            if found is not None:
+                pending[following], following = _sum(found, Picked(node.static[0], g)), None
+            else:
+                pending[following] = _start_slices(following, Picked(node.static[0], g), owned)
+            if not retain:
+                node.parents = node.saved = None
+            continue
         open = None if masks is None else masks.pop(node, None)
         try:
-            if plain and open is None and node.extra is None and node.id < versions.latest:
+            if plain and open is None and node.extra is None:
+                if versions.latest < node.id:
+                    versions.check(node, node.saved)
                 cotangents = PULLS[node.op](parents, node, g, node.saved)
             else:
                 parents, cotangents = _pull(node, g, open, reached, *asked)
