@@ -17,7 +17,7 @@ from ..errors import ShapeError
 from .axes import floating
 from .batching import rank, spread
 from .complex_ import conj
-from .rows import general, linear, on_demand
+from .rows import general, joins_gradients, linear, on_demand
 from .samples import convolve as samples
 from .slicing import narrow
 from .structural import broadcast_to, permute, reshape, sum_
@@ -270,12 +270,17 @@ def _biased_push(tangents, y, x, w, b, *how):
 
 @on_demand
 def _biased_pull(g, y, x, w, b, *how):
-    others = (0, *range(2, len(g.shape)))
-    return (
-        lambda: convolution_transposed(g, conj(w), *how),
-        lambda: convolution_weight(conj(x), g, *how),
-        lambda: sum_(g, others, False),
-    )
+    def chosen(asked):
+        others = (0, *range(2, len(g.shape)))
+        if asked[0] and asked[1] and joins_gradients(g):
+            return *convolution_gradient(g, x, w, *how), lambda: sum_(g, others, False)
+        return (
+            lambda: convolution_transposed(g, conj(w), *how),
+            lambda: convolution_weight(conj(x), g, *how),
+            lambda: sum_(g, others, False),
+        )
+
+    return chosen
 
 
 def _biased_batch(call, size, mapped, args, static):

@@ -63,6 +63,13 @@ def fused(kernel: str, product: Formula) -> Formula:
     return times(choose)
 
 
+def joins_gradients(g: Any) -> bool:
+    """Whether g is a raw array of real numbers, where one call for several gradients is quicker."""
+    if g.__class__ in HIGHER or g.dtype in dtypes.RAW_COMPLEX:
+        return False
+    return getattr(BACKENDS[g.__class__], "joins_gradients", False)
+
+
 def on_demand(pull: F) -> F:
     """Mark a pull-back that returns thunks for some cotangents; only those needed are called."""
     pull.on_demand = True  # type: ignore[attr-defined]

@@ -113,8 +113,9 @@ def zero_where_zero(c: Array, g: Operand) -> Array:
     """c, a product with g, with an exact zero wherever g is zero."""
     if not isinstance(g, torch.Tensor):
         return c if g else torch.zeros_like(c)
-    if c.dtype is g.dtype and c.shape == g.shape and c.is_floating_point():
-        return _hardshrink_backward(c, g, 0.0)  # c but where −0 ≤ g ≤ 0, in one kernel
+    if c.is_cuda and c.dtype is g.dtype and c.shape == g.shape and c.is_floating_point():
+        # c but where −0 ≤ g ≤ 0, in one kernel; the CPU's takes a NaN of g for a zero.
+        return _hardshrink_backward(c, g, 0.0)
     return torch.where(g == 0, 0, c)
 
 

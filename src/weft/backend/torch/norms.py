@@ -110,7 +110,7 @@ def native_batch_norm(
 ) -> tuple[Array, ...]:
     """(x − mean)/√(variance + eps)·w + b of each channel, the mean, and 1/√(variance + eps)."""
     own, raw = x.dtype, torch_.raw_dtype(dtype)
-    if not len(w):  # no channels: ATen divides by their number
+    if not w.numel():  # no channels: ATen divides by their number
         return x.clone(), w.to(raw), b.to(raw)
     if own is not w.dtype or own in _HALF:
         x, w, b = _as_taken("batch", w.dtype, x, w, b)
@@ -125,7 +125,7 @@ def native_batch_norm_gradient(
 ) -> tuple[Array, ...]:
     """The cotangents of x, the weight and the bias."""
     own, weights = x.dtype, w.dtype
-    if not len(w):
+    if not w.numel():
         return x.clone(), w.clone(), w.clone()
     wide = torch.float32 if own in _HALF else own
     if mean.dtype is not wide:

@@ -156,10 +156,10 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
     owned: set = set()  # nodes whose cotangent is in memory that the sweep may write to
     heap: list = []
     following = masks = None  # masks by node, once there are any
-    for node in pending.copy():
+    for node in pending:
         if node.__class__ is Leaf:
-            reached[node] = pending.pop(node)
-        elif following is None:
+            continue  # leaves stay pending: at the end, nothing else is
+        if following is None:
             following = node
         else:
             heappush(heap, (node.id, node))
@@ -177,12 +177,12 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
         if parents is None:
             raise freed_error(node)
         if not node.saved and plain and masks is None and node.extra is None and is_pick(node.op):
-            following = parents[0]
-            found = pending.get(following)
-            if found is not None:
-                pending[following], following = _sum(found, Picked(node.static[0], g)), None
+            whole, c = parents[0], Picked(node.static[0], g)
+            have = pending.get(whole)
+            if have is not None:
+                pending[whole] = _sum(have, c)
             else:
-                pending[following] = _start_slices(following, Picked(node.static[0], g), owned)
+                pending[whole], following = _start_slices(whole, c, owned), whole
             if not retain:
                 node.parents = node.saved = None
             continue
@@ -202,11 +202,10 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
         for p, c in zip(parents, cotangents):  # noqa: B905  (equal lengths; strict= would double the time)
             if p is None:
                 continue
-            found = reached if p.__class__ is Leaf else pending
-            have = found.get(p)
+            have = pending.get(p)
             if have is not None:
                 if c is not None:
-                    found[p] = _add(p, have, c, record, owned, masks)
+                    pending[p] = _add(p, have, c, record, owned, masks)
                 continue
             if c is None:  # connected, with derivative zero
                 if node.op.several:
@@ -218,8 +217,8 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
                     masks[p], c = c.open, c.g
                 else:
                     c = _start_slices(p, c, owned)
-            found[p] = c
-            if found is pending:
+            pending[p] = c
+            if p.__class__ is not Leaf:
                 if following is None:
                     following = p
                 elif p.id < following.id:
@@ -229,6 +228,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
                     heappush(heap, (p.id, p))
         if not retain:
             node.parents = node.saved = None
+    reached.update(pending)
     return reached if on_node is None else _visit_leaves(reached, on_node)
 
 

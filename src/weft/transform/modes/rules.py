@@ -14,6 +14,7 @@ from ...core.types import Array, Raw, Static
 from ...core.value import HIGHER, TENSORS, wrap
 from ...ops.complex_ import conj, real
 from ...ops.elementwise import multiply, strong_product
+from ...ops.rows import joins_gradients
 from ...ops.slicing import unslice
 from ...ops.structural import broadcast_to, unbroadcast
 
@@ -263,7 +264,7 @@ def pull_linear(rule: LinearRule) -> Pull:
 
     def pull(parents, node, g, saved):
         rest = (*_stand_ins(node, saved[1:]), *node.static)
-        if at_once is not None and None not in parents and _joins(g, node):
+        if at_once is not None and None not in parents and joins_gradients(g):
             return at_once(g, *rest)
         cotangents = []
         for t, p in zip(transposes, parents):  # noqa: B905
@@ -278,13 +279,6 @@ def pull_linear(rule: LinearRule) -> Pull:
         return cotangents
 
     return pull
-
-
-def _joins(g, node: Node) -> bool:
-    """Whether g is a raw array of real numbers, on a backend where one call is the quicker."""
-    if g.__class__ in HIGHER or node.dtype in COMPLEX:
-        return False
-    return getattr(BACKENDS[g.__class__], "joins_gradients", False)
 
 
 def _pull_one_linear(transpose):
