@@ -114,7 +114,7 @@ def repeated_step(
     """The step that was just taken, to be taken again; None if it was not all fused."""
     if not jobs or any([not _repeats(optimizer, e, j) for e, j in zip(entries, jobs, strict=True)]):
         return None
-    batches: dict[int, _Batch] = {}
+    batches: dict[tuple[Any, ...], _Batch] = {}
     for e, job in zip(entries, jobs, strict=True):
         p, _, *held = job.columns
         names = e.fitted[1]
@@ -122,7 +122,9 @@ def repeated_step(
         row = (e, ref(p), like, tuple([(n, ref(x)) for n, x in zip(names, held, strict=True)]))
         shaped = [e.group[name] for name in optimizer.shaping]
         batch = _Batch(e.group, job.rule, shaped, [])
-        batches.setdefault(id(job.hyper), batch).rows.append(row)
+        own = optimizer.state[e.key]
+        far = id(job.hyper), *[own[name] for name in optimizer.started]
+        batches.setdefault(far, batch).rows.append(row)
     keys = [versions.watch_memory(job.columns[0]) for job in jobs]
     return RepeatedStep(list(batches.values()), list(entries), versions.SharedStamp(keys))
 
