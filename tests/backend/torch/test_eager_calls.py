@@ -1,6 +1,7 @@
 """How many kernels of ATen eager mode calls: no more than PyTorch's own autograd."""
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def both(ours, theirs, *shapes) -> tuple[Counter[str], Counter[str]]:
     rng = np.random.default_rng(0)
     values = [torch.from_numpy(rng.normal(size=s)).float() for s in shapes]
     mine = [wf.Parameter(wf.asarray(v.clone())) for v in values]
-    yours = [v.clone().requires_grad_() for v in values]
+    yours: list[Any] = [v.clone().requires_grad_() for v in values]
     step(ours, mine), step(theirs, yours)  # the first ones may prepare something
     counts = step(ours, mine), step(theirs, yours)
     for a, b in zip(mine, yours, strict=True):
