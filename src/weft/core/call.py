@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import Any
 
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
+from .call_several import general_caller, is_plain, plain_caller, record_result, several_caller
 from .dispatch import (
     above,
     apply,
@@ -20,7 +21,6 @@ from .recording import (
     inexact,
     mark_of,
     record_node,
-    record_outputs,
     saved_flags,
     sever,
     values_to_save,
@@ -70,20 +70,27 @@ def caller(op: Op, public: bool = False) -> Caller:
     elif op.arity == 3 and op.outputs == 1 and not op.static and op.rule is not None:
         call = _ternary(op, public)
     elif op.outputs > 1:
-        call = _several(op, public)
-    elif op.name == "cast":
+        call = several_caller(op, public)
+    elif op.name == "cast" or (op.arity == 1 and not op.promote and not _is_general(op)):
         call = _shape_caller(op, public)
-    elif op.arity > 2 or op.rule is None or op.recast:
-        call = (_comparison_caller if op.arity == 2 else _general)(op, public)
-    elif op.arity == 1 and not op.promote:
-        call = _shape_caller(op, public)
-    elif op.static or (op.arity == 2 and getattr(op.rule, "keep", None) is not None):
-        call = (_comparison_caller if op.arity == 2 else _general)(op, public)
-    else:
+    elif not _is_general(op) and not op.static and not _keeps_two(op):
         call = (_unary if op.arity == 1 else _binary)(op, public)
+    elif is_plain(op):
+        call = plain_caller(op, public)
+    else:
+        call = (_comparison_caller if op.arity == 2 else general_caller)(op, public)
     call.__name__ = call.__qualname__ = op.name
     call.op = op  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]  # with `op` a Caller
+
+
+def _is_general(op: Op) -> bool:
+    """Whether a row is none of those with a closure for their number of arguments."""
+    return (op.arity or 0) > 2 or op.rule is None or op.recast
+
+
+def _keeps_two(op: Op) -> bool:
+    return op.arity == 2 and getattr(op.rule, "keep", None) is not None
 
 
 above.caller = caller
@@ -100,7 +107,7 @@ def _variadic(op: Op, public: bool):
                 return kernels[args[0].__class__](args, *static)
         settings = _settings()
         way = settings.way_uncast if uncast else settings.way
-        raws, cls = ready_arrays(op, args) if way < GENERAL else (None, None)
+        raws, cls = ready_arrays(op, args) if way < GENERAL else ([], None)
         if cls is None:
             return apply(op, tuple(args), static, public)
         try:
@@ -116,66 +123,10 @@ def _variadic(op: Op, public: bool):
         if way is RECORD:
             parents = tuple([a._node for a in args])
             if parents.count(None) != len(parents):
-                _record_several(op, t, parents, raws, static)
+                record_result(op, t, parents, raws, static)
         return t
 
     return call
-
-
-def _general(op: Op, public: bool):
-    """Any number of arguments; fast for the raw arrays that rules pass."""
-    arity, kernels, higher = op.arity, KERNELS[op], HIGHER
-
-    def call(*args):
-        if not public:
-            kernel = kernels.get(args[0].__class__)
-            if kernel is not None and not any([a.__class__ in higher for a in args[1:arity]]):
-                if getattr(args[0], "dtype", None) is bfloat16:
-                    args = (*beside_bfloat16(op, args[:arity]), *args[arity:])
-                return kernel(*args)
-        return apply(op, args[:arity], args[arity:], public)
-
-    return call
-
-
-def _several(op: Op, public: bool):
-    """Several results of tensors that need no conversion; else the general path."""
-    arity, kernels, ground, result = op.arity, KERNELS[op], GROUND, RESULT
-    general, uncast = _general(op, public), is_uncast(op)
-
-    def call(*args):
-        if args[0].__class__ in ground:
-            settings = _settings()
-            way = settings.way_uncast if uncast else settings.way
-            if way is CASTING:
-                return apply_cast(op, args[:arity], args[arity:], public, settings)
-            raws, cls = ready_arrays(op, args[:arity]) if way is not GENERAL else ((), None)
-            if cls is not None:
-                static = args[arity:]
-                try:
-                    zs = kernels[cls](*raws, *static)
-                except Exception:
-                    return general(*args)  # explains
-                parents = tuple([a._node if a.__class__ in ground else None for a in args[:arity]])
-                recorded = parents.count(None) != arity
-                if not recorded or (way is RECORD and not _marked(parents)):
-                    outs = []
-                    for z in zs:
-                        t = _new(result[0])
-                        t._share = t._node = None
-                        t._data = z if z.__class__ is cls else BACKENDS[cls].whole(z)
-                        outs.append(t)
-                    if recorded:
-                        record_outputs(op, outs, parents, raws, static)
-                    return tuple(outs)
-        return general(*args)
-
-    return call
-
-
-def _marked(parents) -> bool:
-    """Whether an argument was computed from a gradient without its graph."""
-    return any([p.__class__ is Severed for p in parents])
 
 
 def _comparison_caller(op: Op, public: bool):
@@ -213,7 +164,7 @@ def _comparison_caller(op: Op, public: bool):
 def _ternary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     """Three tensors, as `where` takes; other arguments take the general path."""
     kernels, ground, higher, result = KERNELS[op], GROUND, HIGHER, RESULT
-    general = _general(op, public)
+    general = general_caller(op, public)
     promoted = op.promote or (0,)
     one, *others = promoted
     another, third = others[0] if others else one, promoted[-1]
@@ -225,7 +176,7 @@ def _ternary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
             settings = _settings()
             way = settings.way_uncast if uncast else settings.way
             if way is CASTING:
-                return apply_cast(op, (x, y, z), static, public, settings)
+                return apply_cast(op, (x, y, z), static, public, settings, call)
             raws = (x._data, y._data, z._data)
             cls = raws[0].__class__
             dtype = raws[one].dtype
@@ -246,7 +197,7 @@ def _ternary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                         if parents != _NONE:
                             saved = _saved_of(parents, (out, *raws), all_of_them)
                             if saved is None:
-                                _record_several(op, t, parents, raws, static)
+                                record_result(op, t, parents, raws, static)
                             else:
                                 t._node = record_node(op, out, parents, saved, static)
                     return t
@@ -269,24 +220,6 @@ def _saved_of(parents, values, flags) -> tuple | None:
         if p is None or p.__class__ is Severed:
             return None
     return tuple([v if f else None for v, f in zip(values, flags)])  # noqa: B905
-
-
-def _record_several(op: Op, t, parents, raws, static) -> None:
-    """Record the result of several arguments, some of which may be marked `Severed`."""
-    mark = None
-    for p in parents:
-        if p.__class__ is Severed:
-            mark = mark_of(op, parents, t._data)
-            parents = tuple([None if p.__class__ is Severed else p for p in parents])
-            if parents.count(None) == len(parents):
-                t._node = mark
-                return
-            break
-    t._node = record_node(
-        op, t._data, parents, values_to_save(op, parents, t._data, raws, static), static
-    )
-    if mark is not None:
-        sever(t._node, mark)
 
 
 def _shape_caller(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
@@ -361,7 +294,7 @@ def _unary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
             way = settings.way_uncast if uncast else settings.way
             if way >= GENERAL:
                 if way is CASTING:
-                    return apply_cast(op, (x,), (), public, settings)
+                    return apply_cast(op, (x,), (), public, settings, call)
                 return apply(op, (x,), (), public)
             a = x._data
             cls = a.__class__
@@ -439,7 +372,7 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
         settings = _settings()
         way = settings.way_uncast if uncast else settings.way
         if way is CASTING:
-            return apply_cast(op, (x, y), (), public, settings)
+            return apply_cast(op, (x, y), (), public, settings, call)
         if fits and way is not GENERAL:
             try:
                 z = kernels[cls](a, b)

@@ -103,9 +103,17 @@ def is_uncast(op: Op) -> bool:
 
 
 def apply_cast(
-    op: Op, args: Sequence[Array], static: Static, public: bool, settings: Settings
+    op: Op,
+    args: Sequence[Array],
+    static: Static,
+    public: bool,
+    settings: Settings,
+    call: Callable[..., Any] | None = None,
 ) -> Any:
-    """`apply` under autocast: cast the arguments, and run everything below without autocast."""
+    """`apply` under autocast: cast the arguments, and run everything below without autocast.
+
+    call  the row's caller; by default the one of its kind
+    """
     for a in args:
         if a.__class__ not in TENSORS:
             args = lift_foreign(op, args)
@@ -121,7 +129,7 @@ def apply_cast(
                 args[i] = cast(args[i], dtype)
         if TABLE.get(op.name) is not op:  # its caller would be kept for ever
             return apply(op, args, static, public)
-        call = above.caller(op, public)
+        call = call or above.caller(op, public)
         return call(args, *static) if op.arity is None else call(*args, *static)
     finally:
         current.reset(token)
@@ -201,7 +209,7 @@ def ready_arrays(op: Op, args: Sequence[Array]) -> tuple[list[Raw], type | None]
     Python numbers need none where the row does not promote its argument: they stay as they are.
     """
     raws = []
-    first = None
+    cls = device = None
     for a in args:
         if a.__class__ not in GROUND:
             if a.__class__ not in PYTHON_SCALARS or op.promote is None or len(raws) in op.promote:
@@ -210,11 +218,11 @@ def ready_arrays(op: Op, args: Sequence[Array]) -> tuple[list[Raw], type | None]
             continue
         raw = a._data
         raws.append(raw)
-        if first is None:
-            first = raw
-        elif raw.__class__ is not first.__class__ or raw.device != first.device:
+        if cls is None:
+            cls, device = raw.__class__, raw.device
+        elif raw.__class__ is not cls or raw.device != device:
             return raws, None
-    return raws, None if first is None or not _need_no_cast(op, raws) else first.__class__
+    return raws, None if cls is None or not _need_no_cast(op, raws) else cls
 
 
 def _need_no_cast(op: Op, raws: list[Raw]) -> bool:
@@ -222,12 +230,12 @@ def _need_no_cast(op: Op, raws: list[Raw]) -> bool:
     picked = range(len(raws)) if op.promote is None else op.promote
     if not picked:
         return True
-    first = raws[picked[0]]
-    dtype = first.dtype
-    for i in picked:
-        if raws[i].dtype is not dtype:
-            return False
-    if op.floating and not inexact(first):
+    dtype = raws[picked[0]].dtype
+    if len(picked) > 1:
+        for i in picked:
+            if raws[i].dtype is not dtype:
+                return False
+    if op.floating and dtype not in dtypes.RAW_INEXACT:
         return False
     return not (op.integral and dtype in dtypes.RAW_BOOLEANS)
 
@@ -369,7 +377,7 @@ def finish(op: Op, boxed, raws, z, static, cls):
     settings = current.get()
     single = op.outputs == 1
     zs = [z] if single else z
-    zs = [r if r.__class__ is cls else _whole(r, cls) for r in zs]
+    zs = [r if r.__class__ is cls else as_whole(r, cls) for r in zs]
     if settings.anomaly:
         _check_finite(op, zs)
     outs = [wrap(r) for r in zs]
@@ -382,7 +390,7 @@ def finish(op: Op, boxed, raws, z, static, cls):
     return outs[0] if single else tuple(outs)
 
 
-def _whole(r, cls):
+def as_whole(r: Raw, cls: type) -> Raw:
     """A result whose type is not the arguments': a NumPy scalar, or an array of another backend."""
     return (BACKENDS.get(type(r)) or BACKENDS[cls]).whole(r)
 

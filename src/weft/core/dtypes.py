@@ -117,7 +117,8 @@ def is_inexact(dtype: np.dtype) -> bool:
     return dtype in REAL or dtype in COMPLEX
 
 
-# The complex and boolean dtypes of raw arrays; a backend adds its own.
+# The inexact, complex and boolean dtypes of raw arrays; a backend adds its own.
+RAW_INEXACT: set[Any] = {*REAL, *COMPLEX}
 RAW_COMPLEX: set[Any] = set(COMPLEX)
 RAW_BOOLEANS: set[Any] = {bool_}
 

@@ -142,12 +142,16 @@ class Leaf:
     def add(self, gradient: Array) -> None:
         """Accumulate a gradient."""
         staging = current.get().staging
-        have = self.held if staging is None else staging.gradient(self)
-        total = gradient if have is None else have + gradient
-        if staging is None:
-            self.held = total
+        if staging is not None:
+            have = staging.gradient(self)
+            staging.set_gradient(self, gradient if have is None else have + gradient)
+            return
+        owner = self.tensor and self.tensor()
+        if owner is None:
+            self.kept = gradient if self.kept is None else self.kept + gradient
         else:
-            staging.set_gradient(self, total)
+            have = owner._grad
+            owner._grad = gradient if have is None else have + gradient
 
 
 class Severed:

@@ -39,11 +39,14 @@ class LinearRule:
     A row with any number of arguments has one transpose, called as (g, i, args, *static).
     `joint` marks a row that is linear in its arguments together, Px + Qv, and not a product
     of them: its tangent is the row applied to all tangents, zeros for the absent ones.
+    `at_once`, where given, is another row: (g, *args, *static) to what all transposes give. Plain
+    sweeps take it on backends where one call is quicker than several.
     """
 
     transpose: tuple[Callable[..., Any] | None, ...]
     joint: bool = False
     reads: tuple[Reads, ...] | None = None
+    at_once: Callable[..., Any] | None = None
 
 
 @record

@@ -52,6 +52,8 @@ def record_node(
 
 def inexact(raw: Array) -> bool:
     raw = raw._data if raw.__class__ in TENSORS else raw
+    if raw.dtype in dtypes.RAW_INEXACT:
+        return True
     return dtypes.is_inexact(BACKENDS[raw.__class__].dtype_of(raw))
 
 
@@ -83,27 +85,34 @@ def track(
     if severed is not None:
         sever(node, severed)
     if op.outputs > 1:
-        _pick_outputs(node, outs, y)
+        _pick_outputs(node, outs, y, op.tracked)
 
 
 def record_outputs(
-    op: Op, outs: Sequence[Any], parents: Parents, raws: Sequence[Raw], static: Static
+    op: Op,
+    outs: Sequence[Any],
+    parents: Parents,
+    raws: Sequence[Raw],
+    static: Static,
+    tracked: tuple[int, ...],
 ) -> None:
-    """Record an operation with several outputs, none of whose arguments is severed."""
-    for k in op.tracked:
+    """Record `tracked` ones of an operation's several outputs; none of its arguments is severed."""
+    for k in tracked:
         if inexact(outs[k]._data):
             y = tuple([t._data for t in outs])
             saved = values_to_save(op, parents, y, raws, static)
-            _pick_outputs(record_node(op, y[k], parents, saved, static), outs, y)
+            _pick_outputs(record_node(op, y[k], parents, saved, static), outs, y, tracked)
             return
 
 
-def _pick_outputs(node: Node, outs: Sequence[Any], y: tuple[Raw, ...]) -> None:
-    """Give the tracked outputs nodes of their own, which lead to the operation's."""
+def _pick_outputs(
+    node: Node, outs: Sequence[Any], y: tuple[Raw, ...], tracked: tuple[int, ...]
+) -> None:
+    """Give tracked outputs nodes of their own, which lead to the operation's."""
     node.shape = tuple([tuple(r.shape) for r in y])
     node.dtype = tuple([r.dtype for r in y])
     op = _picker(node.op)
-    for k in node.op.tracked:
+    for k in tracked:
         outs[k]._node = _pick(op, node, k)
 
 
@@ -114,19 +123,24 @@ def values_to_save(
     keep = getattr(op.rule, "keep", None)
     if keep is not None:
         return keep(y, *raws, *static)
-    unread = getattr(op.rule, "unread", ())
-    if unread:
-        y = tuple([None if k in unread else v for k, v in enumerate(y)])
     saved: list[Any] = [None] * (len(parents) + 1)
-    for i in _places(op, tuple([p is not None for p in parents])):
-        saved[i] = raws[i - 1] if i else y
+    every = None not in parents and op.arity is not None
+    for i in _places(op, None if every else tuple([p is not None for p in parents])):
+        saved[i] = raws[i - 1] if i else _read_results(op, y)
     return tuple(saved)
 
 
+def _read_results(op: Op, y: Any) -> Any:
+    """The results of an operation, without those that its rule does not read."""
+    unread = getattr(op.rule, "unread", ())
+    return tuple([None if k in unread else v for k, v in enumerate(y)]) if unread else y
+
+
 @lru_cache(maxsize=None)
-def _places(op: Op, tracked: tuple[bool, ...]) -> tuple[int, ...]:
-    """Which of (y, *args) are saved when these arguments are tracked."""
-    return tuple([i for i, f in enumerate(saves(op, tracked)) if f])
+def _places(op: Op, tracked: tuple[bool, ...] | None) -> tuple[int, ...]:
+    """Which of (y, *args) are saved when these arguments are tracked; None: all of them."""
+    flags = (True,) * (op.arity or 0) if tracked is None else tracked
+    return tuple([i for i, f in enumerate(saves(op, flags)) if f])
 
 
 def mark(op: Op, outs: Sequence[Any], parents: Marks) -> None:

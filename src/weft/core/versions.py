@@ -10,6 +10,7 @@ from .backends import BACKENDS, PYTHON_SCALARS
 from .box import ground
 from .node import Node, ids
 from .types import Raw
+from .value import HIGHER
 
 # When each piece of memory was last overwritten, in node ids, which decrease with time. A saved
 # value keeps its memory alive, so an address that was stamped after the node was recorded is that
@@ -93,10 +94,13 @@ def last_write(raw: Raw) -> int | None:
 def check(node: Node, saved: tuple[Any, ...]) -> None:
     """Raise if something `node` saved has been overwritten since."""
     for value in saved:
-        if type(value) is tuple:
+        if value is None:
+            continue
+        cls = value.__class__
+        if cls is tuple:
             check(node, value)
-        elif value is not None and type(value) not in PYTHON_SCALARS:
-            when = last_write(ground(value))
+        elif cls not in PYTHON_SCALARS:
+            when = last_write(ground(value) if cls in HIGHER else value)
             if when is not None and when < node.id:
                 raise errors.SavedValueOverwritten(
                     f"{node.name} (at {node.line}) saved a value of shape {tuple(value.shape)} "

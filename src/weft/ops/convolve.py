@@ -15,9 +15,9 @@ from ..core.record import record
 from ..core.types import Array, Static
 from ..errors import ShapeError
 from .axes import floating
-from .batching import rank
+from .batching import rank, spread
 from .complex_ import conj
-from .rows import general, linear, on_demand
+from .rows import general, joins_gradients, linear, on_demand
 from .samples import convolve as samples
 from .slicing import narrow
 from .structural import broadcast_to, permute, reshape, sum_
@@ -154,6 +154,7 @@ convolution: Caller = linear(
         lambda g, x, w, *how: convolution_weight(x, g, *how),
     ],
     reads=("w", "x"),
+    at_once=lambda g, x, w, *how: convolution_gradient(g, x, w, *how),
     batch=GroupedBatching(("x", "w"), "y"),
     sample=samples("convolutions"),
     **_ROW,
@@ -183,6 +184,59 @@ convolution_weight: Caller = linear(
     batch=GroupedBatching(("x", "y"), "w"),
     sample=samples("weights"),
     **_ROW,
+)
+
+
+def _gradient_shape(g: Aval, x: Aval, w: Aval, *how):
+    y = _convolution_shape(x, w, *how)
+    if g.shape != y.shape:
+        raise ShapeError(f"convolution_gradient: a cotangent {g.shape}; expected {y.shape}")
+    return tuple(_result_aval(g, v, v.shape) for v in (x, w))
+
+
+def _sum_of(*terms):
+    """The sum of the terms that are not None; None if there are none."""
+    given = [t for t in terms if t is not None]
+    return given[0] + given[1] if len(given) > 1 else given[0] if given else None
+
+
+def _gradient_push(tangents, results, g, x, w, *how):
+    tg, tx, tw = tangents
+    found = (
+        _sum_of(
+            None if tg is None else convolution_transposed(tg, w, *how),
+            None if tw is None else convolution_transposed(g, tw, *how),
+        ),
+        _sum_of(
+            None if tg is None else convolution_weight(x, tg, *how),
+            None if tx is None else convolution_weight(tx, g, *how),
+        ),
+    )
+    return tuple(z * 0 if t is None else t for t, z in zip(found, results, strict=True))
+
+
+def _gradient_batch(call, size, mapped, args, static):
+    """By the two rows, whose batching has no axis in common."""
+    g, x, w = (a if m else spread(a, size) for a, m in zip(args, mapped, strict=True))
+    both = (True, True)
+    by_input, by_weight = GroupedBatching(("y", "w"), "x"), GroupedBatching(("x", "y"), "w")
+    dx = by_input(convolution_transposed, size, both, (g, w), static)
+    return dx, by_weight(convolution_weight, size, both, (x, g), static)
+
+
+# The cotangents of x and of the weights, which libraries have as one call.
+convolution_gradient: Caller = general(
+    "convolution_gradient",
+    shape=_gradient_shape,
+    push=_gradient_push,
+    arity=3,
+    outputs=2,
+    tracked=(0, 1),
+    batch=_gradient_batch,
+    sample=samples("convolution_gradients"),
+    promote=(0, 1, 2),
+    floating=True,
+    static=True,
 )
 
 
@@ -216,12 +270,17 @@ def _biased_push(tangents, y, x, w, b, *how):
 
 @on_demand
 def _biased_pull(g, y, x, w, b, *how):
-    others = (0, *range(2, len(g.shape)))
-    return (
-        lambda: convolution_transposed(g, conj(w), *how),
-        lambda: convolution_weight(conj(x), g, *how),
-        lambda: sum_(g, others, False),
-    )
+    def chosen(asked):
+        others = (0, *range(2, len(g.shape)))
+        if asked[0] and asked[1] and joins_gradients(g):
+            return *convolution_gradient(g, x, w, *how), lambda: sum_(g, others, False)
+        return (
+            lambda: convolution_transposed(g, conj(w), *how),
+            lambda: convolution_weight(conj(x), g, *how),
+            lambda: sum_(g, others, False),
+        )
+
+    return chosen
 
 
 def _biased_batch(call, size, mapped, args, static):

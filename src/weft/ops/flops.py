@@ -41,6 +41,10 @@ def _convolution_weight(w: Any, x: Any, y: Any) -> int:
     return 2 * prod(y.shape) * prod(w.shape[1:])
 
 
+def _convolution_gradient(dx: Any, g: Any, x: Any, w: Any) -> int:
+    return 4 * prod(g.shape) * prod(w.shape[1:])
+
+
 def _attention_gradient(
     dq: Any, g: Any, h: Any, out: Any, lse: Any, q: Any, k: Any, v: Any, *rest
 ) -> int:
@@ -57,6 +61,7 @@ _CONTRACTIONS: dict[str, Callable[..., int]] = {
     "attention": _attention,
     "linear_gradient": _linear_gradient,
     "convolution_weight": _convolution_weight,
+    "convolution_gradient": _convolution_gradient,
     "attention_gradient": _attention_gradient,
 }
 

@@ -50,7 +50,8 @@ def _unit(x, centre, rate):
     return (x - centre[0] if centre else x) * rate
 
 
-def _push(tangents, results, x, w, *rest):
+def push_norm(tangents, results, x, w, *rest):
+    """The tangents of a norm's results."""
     (tx, tw, *tb), (out, *centre, rate), axes = tangents, results, rest[-3]
     y = _unit(x, centre, rate)
     ty, moved = None, [strong_product(s, 0.0) for s in (*centre, rate)]
@@ -63,7 +64,8 @@ def _push(tangents, results, x, w, *rest):
     return broadcast_to(as_(along, out), out.shape), *moved
 
 
-def _pull(gs, results, x, w, *rest):
+def pull_norm(gs, results, x, w, *rest):
+    """The cotangents of a norm's arguments."""
     (g, *along), (_, *centre, rate), axes = gs, results, rest[-3]
     row = native_norm_gradient if centre else native_rms_norm_gradient
     if g is not None and all([s is None for s in along]):
@@ -103,8 +105,8 @@ def _norm(name: str, weights: int) -> Caller:
     return general(
         name,
         shape=_shape,
-        push=_push,
-        pull=_pull,
+        push=push_norm,
+        pull=pull_norm,
         reads="results x w",
         arity=1 + weights,
         outputs=1 + weights,
@@ -129,7 +131,8 @@ def _gradient_shape(g: Aval, x: Aval, *rest):
     return x, *[w] * len(statistics)
 
 
-def _gradient_push(tangents, results, g, x, *rest):
+def push_norm_gradient(tangents, results, g, x, *rest):
+    """The tangents of a norm's cotangents."""
     (tg, tx, *tc, tr, tw), (*centre, rate, w, axes) = tangents, rest
     y, h, th = _unit(x, centre, rate), g * w, total(product(tg, w), product(tw, g))
     apart = total(tx, *[None if t is None else -t for t in tc])
@@ -158,7 +161,7 @@ def _gradient(name: str, weights: int) -> Caller:
     return general(
         name,
         shape=_gradient_shape,
-        push=_gradient_push,
+        push=push_norm_gradient,
         arity=3 + weights,
         outputs=1 + weights,
         tracked=tuple(range(1 + weights)),

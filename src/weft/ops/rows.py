@@ -63,6 +63,13 @@ def fused(kernel: str, product: Formula) -> Formula:
     return times(choose)
 
 
+def joins_gradients(g: Any) -> bool:
+    """Whether g is a raw array of real numbers, where one call for several gradients is quicker."""
+    if g.__class__ in HIGHER or g.dtype in dtypes.RAW_COMPLEX:
+        return False
+    return getattr(BACKENDS[g.__class__], "joins_gradients", False)
+
+
 def on_demand(pull: F) -> F:
     """Mark a pull-back that returns thunks for some cotangents; only those needed are called."""
     pull.on_demand = True  # type: ignore[attr-defined]
@@ -171,18 +178,21 @@ def linear(
     compute: Formula | None = None,
     joint: bool = False,
     reads: str | tuple[str | None, ...] | None = None,
+    at_once: Formula | None = None,
     **row: Any,
 ) -> Caller:
     """A row linear in each argument, or in all of them together (`joint`).
 
-    `reads` names the arguments that transposes read, for all of them or in a tuple for each.
+    `reads` names the arguments that transposes read, for all of them or in a tuple for each;
+    `at_once` is a row that gives what all transposes give.
     """
     each = (transpose,) if callable(transpose) else tuple(transpose)
     count = None if callable(transpose) else len(each)
     row.setdefault("promote", None if count is None else ())
     # Of (g, *args) g takes the place of y, of (g, i, *args) i does.
     flags = _flags_of_each(name, each, reads, lambda f: int(count is None))
-    return caller(enter(Op(name, compute, shape, LinearRule(each, joint, flags), count, **row)))
+    rule = LinearRule(each, joint, flags, at_once)
+    return caller(enter(Op(name, compute, shape, rule, count, **row)))
 
 
 def general(

@@ -32,6 +32,7 @@ from .parameters import (
     parameters_of_variables,
     raw_gradient,
 )
+from .repeated import RepeatedStep, repeated_step
 from .walk import Job, is_fused, walk
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ class Optimizer:
         self._grouped: list[GroupRecord] = []  # the groups as they were last read
         self._pending: dict[str, dict[str, Any]] = {}  # loaded before the parameters were added
         self._pending_group: dict[str, Any] = {}  # the settings that were loaded with them
+        self._last: RepeatedStep | None = None  # the last step, if it can be repeated
         self._checked: dict[int, dict[str, Any]] = {}  # the settings of the groups by their ids
         if params is not None:
             for group in groups_of(params):
@@ -345,17 +347,23 @@ class Optimizer:
             return
         self._check_groups()
         pairs = self._admit(pairs)
-        bring_home(self, [e.key for e, _ in pairs])
-        raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
-        memory = own_memories([e.param for e, _ in raws])
-        self._update([(e, p, g) for (e, g), p in zip(raws, memory, strict=True)])
-        self.changed = [e.param for e, _ in raws]
+        entries = [e for e, _ in pairs]
+        if self._last is None or not self._last.take(self, pairs):
+            self._last = None
+            bring_home(self, [e.key for e in entries])
+            raws = [raw_gradient(f"{self._name}.step", e, g) for e, g in pairs]
+            memory = own_memories([e.param for e in entries])
+            jobs = self._update(list(zip(entries, memory, raws, strict=True)))
+            self._last = repeated_step(self, entries, jobs)
+        self.changed = [e.param for e in entries]
 
-    def _update(self, given: list[tuple[ParameterEntry, Any, Any]]) -> None:
-        """Update raw parameters by raw gradients, and their states."""
+    def _update(self, given: list[tuple[ParameterEntry, Any, Any]]) -> list[Job]:
+        """Update raw parameters by raw gradients, and their states; what was done."""
         common = self._observe(given)
         shared: dict[tuple[Any, ...], dict[str, Any]] = {}
-        walk([self._job(e, p, g, shared, common) for e, p, g in given])
+        jobs = [self._job(e, p, g, shared, common) for e, p, g in given]
+        walk(jobs)
+        return jobs
 
     def _admit(
         self, pairs: list[tuple[ParameterEntry, Any]], staging: Any = None

@@ -73,6 +73,11 @@ def walk(jobs: list[Job]) -> None:
     run()
 
 
+def fused_kernel(rule: Callable[..., Any]) -> str:
+    """The name of a rule's kernel in PyTorch's backend; "": there is none."""
+    return _FUSED.get(rule, "")
+
+
 def is_fused(rule: Callable[..., Any], p: Any) -> bool:
     """Whether the parameter's backend has the rule as one kernel, on averages."""
     return rule in _FUSED and BACKENDS[type(p)].name == "torch"
@@ -156,7 +161,8 @@ def _do_fused(jobs: list[Job]) -> None:
     update = partial(getattr(xp, _FUSED[first.rule]), **first.hyper, **late)
     direct = [job.columns for job in jobs if _is_direct(job, dtype)]
     if direct:
-        update(*[list(column) for column in zip(*direct, strict=True)])
+        ps, gs, *held = [list(column) for column in zip(*direct, strict=True)]
+        update(ps, [g.contiguous() for g in gs], *held)
     if len(direct) == len(jobs):
         return
     flats = [_FlatJob(job, xp) for job in jobs if not _is_direct(job, dtype)]
@@ -167,8 +173,11 @@ def _do_fused(jobs: list[Job]) -> None:
 
 
 def _is_direct(job: Job, dtype) -> bool:
-    """Whether kernels of real numbers of this dtype can walk the arrays as they are."""
-    for c in job.columns:
+    """Whether kernels of real numbers of this dtype can walk the arrays; g may be copied."""
+    p, g, *held = job.columns
+    if g.dtype is not dtype:
+        return False
+    for c in (p, *held):
         if c.dtype is not dtype or not c.is_contiguous():
             return False
     return True

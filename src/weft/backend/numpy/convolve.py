@@ -5,6 +5,7 @@ three rows are the partial derivatives of one form, Σ y · convolution(x, w), b
 """
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -202,3 +203,7 @@ def _weigh_tiles(x: Array, y: Array, w: Array, bands: Bands, groups: int) -> Non
     threads.share(range(len(chunks)), worker, work)
     by_taps = totals.sum(0).reshape(groups, taps, c // groups, prod(w.shape[3:]), o // groups)
     w[...] = by_taps.transpose(0, 4, 2, 1, 3).reshape(w.shape)
+
+
+def convolution_gradient(g: Array, x: Array, w: Array, *how: Any) -> tuple[Array, Array]:
+    return convolution_transposed(g, w, *how), convolution_weight(x, g, *how)

@@ -313,6 +313,27 @@ def native_norm_gradient(
     return _in(own, dx), _fold(g * y, w), _fold(g, w)
 
 
+def _channels(x: Array, *lines: Array) -> list[Array]:
+    """One number for each channel of (N, C, …), as arrays that broadcast to x."""
+    return [v.reshape(-1, *(1,) * (x.ndim - 2)) for v in lines]
+
+
+def native_batch_norm(
+    x: Array, w: Array, b: Array, eps: float, dtype: np.dtype
+) -> tuple[Array, ...]:
+    w, b = _channels(x, w, b)
+    y, *statistics = native_norm(x, w, b, (0, *range(2, x.ndim)), eps, dtype)
+    return y, *[s.reshape(-1) for s in statistics]
+
+
+def native_batch_norm_gradient(
+    g: Array, x: Array, mean: Array, rate: Array, w: Array
+) -> tuple[Array, ...]:
+    mean, rate, w = _channels(x, mean, rate, w)
+    dx, *others = native_norm_gradient(g, x, mean, rate, w, (0, *range(2, x.ndim)))
+    return dx, *[d.reshape(-1) for d in others]
+
+
 def native_rms_norm(
     x: Array, w: Array, axes: Axes, eps: float, dtype: np.dtype
 ) -> tuple[Array, Array]:

@@ -1,6 +1,8 @@
 """torch's convolutions under the rows' names, with padding that may differ at the two ends."""
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -85,13 +87,22 @@ def _split(
 
     They leave out what no whole window reaches: the padding at the end may be less than they add.
     """
+    sides = _sides(x.shape[2:], tuple(kernel), stride, padding, dilation)
+    return (pad(x, padding), [0] * len(padding)) if sides is None else (x, sides)
+
+
+@lru_cache(maxsize=1024)
+def _sides(
+    size: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> list[int] | None:
+    """The padding that torch's kernels are to add on both sides; None: they have none like it."""
     sides = []
-    for n, k, s, (a, b), d in zip(x.shape[2:], kernel, stride, padding, dilation, strict=True):
+    for n, k, s, (a, b), d in zip(size, kernel, stride, padding, dilation, strict=True):
         spare = n - d * (k - 1) - 1
         if a < 0 or (a != b and (spare + 2 * a) // s != (spare + a + b) // s):
-            return pad(x, padding), [0] * len(padding)
+            return None
         sides.append(a)
-    return x, sides
+    return sides
 
 
 def _laid_out(*arrays: Array, groups: int) -> tuple[Array, ...]:
@@ -164,3 +175,45 @@ def convolution_weight(
     nothing, mask = [0] * len(stride), (False, True, False)
     how = (stride, sides, dilation, False, nothing, groups, mask)
     return _backward(y, x, like, None, *how)[1].contiguous()
+
+
+def convolution_gradient(
+    g: Array, x: Array, w: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
+) -> tuple[Array, Array]:
+    """The cotangents of x and w, by one call where x needs no padding beforehand."""
+    how = stride, padding, dilation, groups
+    _check(x, padding, groups)
+    if _is_whole(g) and _is_whole(x) and _is_whole(w):
+        padded, sides = _split(x, w.shape[2:], stride, padding, dilation)
+        if padded is x:
+            return _gradients(g, x, w, stride, sides, dilation, groups)
+    return convolution_transposed(g, w, *how), convolution_weight(x, g, *how)
+
+
+def _is_whole(x: Array) -> bool:
+    """Whether an array is of real numbers, and not empty."""
+    return x.numel() > 0 and not x.is_complex()
+
+
+def _both(
+    g: Array, x: Array, w: Array, stride: Sizes, sides: list[int], dilation: Sizes, groups: int
+) -> tuple[Array, Array]:
+    g, x, w = _laid_out(g, x, w, groups=groups)
+    nothing, mask = [0] * len(stride), (True, True, False)
+    how = (stride, sides, dilation, False, nothing, groups, mask)
+    dx, dw, _ = _backward(g, x, w, None, *how)
+    return dx, dw.contiguous()
+
+
+_exact_both = _as_matmul(_both)
+
+
+def _gradients(g: Array, x: Array, w: Array, *how: Any) -> tuple[Array, Array]:
+    """`_both` in half precision as `in_float32` has it, in float32 as `_as_matmul` has it."""
+    dtype = g.dtype
+    if dtype not in _HALF:
+        return _exact_both(g, x, w, *how)
+    if g.is_cuda:
+        return _both(g, x, w, *how)
+    dx, dw = _both(g.float(), x.float(), w.float(), *how)
+    return dx.to(dtype), dw.to(dtype)

@@ -1,5 +1,7 @@
 """PyTorch's kernels of normalisations: ATen's fused ones where axes and weight are theirs."""
 
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,27 +12,23 @@ from .types import Array, Axes
 
 _HALF = (torch.float16, torch.bfloat16)
 _aten = torch.ops.aten
-_layer_norm = _aten.native_layer_norm.default
 _layer_norm_backward = _aten.native_layer_norm_backward.default
-_group_norm = _aten.native_group_norm.default
 _group_norm_backward = _aten.native_group_norm_backward.default
-_batch_norm = _aten.native_batch_norm.default
 _batch_norm_backward = _aten.native_batch_norm_backward.default
 _gather_statistics = _aten.batch_norm_gather_stats.default
 _ALL = [True, True, True]
 
 
-def _kind(x: Array, w: Array, axes: Axes) -> str:
-    """Which norm it is: of layers, of groups (N, G, C/G, …), of a batch (N, C, …), or none."""
-    ndim, shape, weight = x.ndim, tuple(x.shape), tuple(w.shape)
-    if axes == tuple(range(ndim - w.ndim, ndim)) and shape[ndim - w.ndim :] == weight:
+@lru_cache(maxsize=1024)
+def _kind(shape: torch.Size, weight: torch.Size, axes: Axes) -> str:
+    """Which norm it is: of layers, of groups (N, G, C/G, …), or none of ATen's."""
+    ndim, core = len(shape), len(weight)
+    if axes == tuple(range(ndim - core, ndim)) and shape[ndim - core :] == weight:
         return "layer"
-    if not x.numel() or w.ndim != ndim - 1:
+    if not prod(shape) or core != ndim - 1:
         return ""
     if ndim == 4 and axes == (2, 3) and weight == (*shape[1:3], 1):
         return "group"
-    if ndim > 2 and axes == (0, *range(2, ndim)) and weight == (shape[1], *(1,) * (ndim - 2)):
-        return "batch"
     return ""
 
 
@@ -38,7 +36,7 @@ def native_norm(
     x: Array, w: Array, b: Array, axes: Axes, eps: float, dtype: np.dtype
 ) -> tuple[Array, Array, Array]:
     """(x − mean)/√(variance + eps)·w + b over axes, the mean, and 1/√(variance + eps)."""
-    own, raw, kind = x.dtype, torch_.raw_dtype(dtype), _kind(x, w, axes)
+    own, raw, kind = x.dtype, torch_.raw_dtype(dtype), _kind(x.shape, w.shape, axes)
     if own is not w.dtype or own in _HALF:
         x, w, b = _as_taken(kind, w.dtype, x, w, b)
     out, mean, rate = _FORWARD[kind](x, w, b, axes, eps)
@@ -51,13 +49,16 @@ def native_norm_gradient(
     g: Array, x: Array, mean: Array, rate: Array, w: Array, axes: Axes
 ) -> tuple[Array, ...]:
     """The cotangents of x, the weight and the bias."""
-    own, weights, kind = x.dtype, w.dtype, _kind(x, w, axes)
+    own, weights, kind = x.dtype, w.dtype, _kind(x.shape, w.shape, axes)
     wide = torch.float32 if own in _HALF else own
     if mean.dtype is not wide:
         mean, rate = mean.to(wide), rate.to(wide)
     if own is not weights or own in _HALF:
         x, g, w = _as_taken(kind, weights, x, g, w)
-    dx, dw, db = _BACKWARD[kind](g, x, mean.contiguous(), rate.contiguous(), w, axes)
+    found = _BACKWARD[kind](g, x, mean.contiguous(), rate.contiguous(), w, axes)
+    if own is weights is wide:
+        return found
+    dx, dw, db = found
     return dx.to(own), dw.to(weights), db.to(weights)
 
 
@@ -73,7 +74,7 @@ def _as_taken(kind: str, weights: torch.dtype, x: Array, *others: Array) -> tupl
 
 
 def _by_layer(x: Array, w: Array, b: Array, axes: Axes, eps: float) -> tuple[Array, ...]:
-    return _layer_norm(x, w.shape, w, b, eps)
+    return torch.native_layer_norm(x, w.shape, w, b, eps)
 
 
 def _by_layer_back(g: Array, x: Array, mean: Array, rate: Array, w: Array, axes: Axes) -> Any:
@@ -82,13 +83,15 @@ def _by_layer_back(g: Array, x: Array, mean: Array, rate: Array, w: Array, axes:
 
 def _line(w: Array) -> Array:
     """One number for each channel, as ATen reads them."""
-    return w.view(-1) if w.is_contiguous() else w.reshape(-1).contiguous()
+    if w.ndim == 1 and w.is_contiguous():
+        return w
+    return w.reshape(-1).contiguous()
 
 
 def _by_group(x: Array, w: Array, b: Array, axes: Axes, eps: float) -> tuple[Array, ...]:
     n, groups, each, size = x.shape
     flat, sizes = x.reshape(n, groups * each, size).contiguous(), (n, groups * each, size, groups)
-    out, mean, rate = _group_norm(flat, _line(w), _line(b), *sizes, eps)
+    out, mean, rate = torch.native_group_norm(flat, _line(w), _line(b), *sizes, eps)
     statistics = (n, groups, 1, 1)
     return out.reshape(x.shape), mean.reshape(statistics), rate.reshape(statistics)
 
@@ -102,16 +105,39 @@ def _by_group_back(g: Array, x: Array, mean: Array, rate: Array, w: Array, axes:
     return dx.reshape(x.shape), dw.reshape(w.shape), db.reshape(w.shape)
 
 
-def _by_batch(x: Array, w: Array, b: Array, axes: Axes, eps: float) -> tuple[Array, ...]:
-    out, mean, rate = _batch_norm(x, _line(w), _line(b), None, None, True, 0.0, eps)
-    statistics = (1, -1, *(1,) * (x.ndim - 2))
-    return out, mean.reshape(statistics), rate.reshape(statistics)
+def native_batch_norm(
+    x: Array, w: Array, b: Array, eps: float, dtype: np.dtype
+) -> tuple[Array, ...]:
+    """(x − mean)/√(variance + eps)·w + b of each channel, the mean, and 1/√(variance + eps)."""
+    own, raw = x.dtype, torch_.raw_dtype(dtype)
+    if not w.numel():  # no channels: ATen divides by their number
+        return x.clone(), w.to(raw), b.to(raw)
+    if own is not w.dtype or own in _HALF:
+        x, w, b = _as_taken("batch", w.dtype, x, w, b)
+    out, mean, rate = torch.native_batch_norm(x, _line(w), _line(b), None, None, True, 0.0, eps)
+    if own is raw:
+        return out, mean, rate
+    return out.to(own), mean.to(raw), rate.to(raw)
 
 
-def _by_batch_back(g: Array, x: Array, mean: Array, rate: Array, w: Array, axes: Axes) -> Any:
-    given = (_line(w), None, None, mean.reshape(-1), rate.reshape(-1), True, 0.0)
-    dx, dw, db = _batch_norm_backward(g, x, *given, _ALL)
-    return dx, dw.reshape(w.shape), db.reshape(w.shape)
+def native_batch_norm_gradient(
+    g: Array, x: Array, mean: Array, rate: Array, w: Array
+) -> tuple[Array, ...]:
+    """The cotangents of x, the weight and the bias."""
+    own, weights = x.dtype, w.dtype
+    if not w.numel():
+        return x.clone(), w.clone(), w.clone()
+    wide = torch.float32 if own in _HALF else own
+    if mean.dtype is not wide:
+        mean, rate = mean.to(wide), rate.to(wide)
+    if own is not weights or own in _HALF:
+        x, g, w = _as_taken("batch", weights, x, g, w)
+    given = (_line(w), None, None, _line(mean), _line(rate), True, 0.0)
+    found = _batch_norm_backward(g, x, *given, _ALL)
+    if own is weights is wide:
+        return found
+    dx, dw, db = found
+    return dx.to(own), dw.to(weights), db.to(weights)
 
 
 def follow_statistics(
@@ -124,16 +150,16 @@ def follow_statistics(
     eps: float,
 ) -> None:
     """Let running statistics of channels, axis 1 of x, follow those of a batch, in place."""
-    mean, rate, count = mean.reshape(-1), rate.reshape(-1), x.numel() // x.shape[1]
+    count = x.numel() // x.shape[1]
     if x.is_cuda and running_mean is not None and running_variance is not None:
         running = running_mean, running_variance
         _gather_statistics(x, mean[None], rate[None], *running, momentum, eps, count)
         return
     if running_mean is not None:
-        running_mean.mul_(1 - momentum).add_(mean, alpha=momentum)
+        running_mean.lerp_(mean, momentum)
     if running_variance is not None:
         variance = torch.pow(rate, -2).sub_(eps).clamp_(min=0).mul_(count / (count - 1))
-        running_variance.mul_(1 - momentum).add_(variance, alpha=momentum)
+        running_variance.lerp_(variance, momentum)
 
 
 def _by_parts(x: Array, w: Array, b: Array, axes: Axes, eps: float) -> tuple[Array, ...]:
@@ -158,13 +184,8 @@ def _fold(t: Array, w: Array) -> Array:
     return t.sum(axes).reshape(w.shape) if axes else t
 
 
-_FORWARD = {"layer": _by_layer, "group": _by_group, "batch": _by_batch, "": _by_parts}
-_BACKWARD = {
-    "layer": _by_layer_back,
-    "group": _by_group_back,
-    "batch": _by_batch_back,
-    "": _by_parts_back,
-}
+_FORWARD = {"layer": _by_layer, "group": _by_group, "": _by_parts}
+_BACKWARD = {"layer": _by_layer_back, "group": _by_group_back, "": _by_parts_back}
 
 
 def native_rms_norm(
@@ -172,7 +193,7 @@ def native_rms_norm(
 ) -> tuple[Array, Array]:
     """x/√(mean(x²) + eps)·w over axes, and 1/√(mean(x²) + eps)."""
     own, raw = x.dtype, torch_.raw_dtype(dtype)
-    if x.is_cuda and w.dtype is own and _kind(x, w, axes) == "layer":
+    if x.is_cuda and w.dtype is own and _kind(x.shape, w.shape, axes) == "layer":
         out, rate = _aten._fused_rms_norm.default(x, w.shape, w, eps)
         return out, rate.to(raw)
     wide = torch.float32 if own in _HALF else own
@@ -188,7 +209,7 @@ def native_rms_norm_gradient(
     own, weights = x.dtype, w.dtype
     wide = torch.float32 if own in _HALF else own
     rate = rate.to(wide)
-    if x.is_cuda and weights is own and _kind(x, w, axes) == "layer":
+    if x.is_cuda and weights is own and _kind(x.shape, w.shape, axes) == "layer":
         given = (g.contiguous(), x, w.shape, rate.contiguous(), w)
         return _aten._fused_rms_norm_backward.default(*given, [True, True])
     g, x, w = g.to(wide), x.to(wide), w.to(wide)

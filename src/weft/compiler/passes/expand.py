@@ -246,6 +246,28 @@ def _native_norm(b: Builder, x, w, bias, axes, eps, dtype):
     return b.emit("add", scaled, wide(b, bias)), mean, _rate(b, variance, eps)
 
 
+@expands("native_batch_norm")
+def _native_batch_norm(b: Builder, x, w, bias, eps, dtype):
+    axes, line = (0, *range(2, len(b.shape(x)))), b.shape(w)
+    w, bias = _channels(b, x, w, bias)
+    y, *statistics = _native_norm(b, x, w, bias, axes, eps, dtype)
+    return y, *[b.emit("reshape", s, line) for s in statistics]
+
+
+@expands("native_batch_norm_gradient")
+def _native_batch_norm_gradient(b: Builder, g, x, mean, rate, w):
+    axes, line = (0, *range(2, len(b.shape(x)))), b.shape(w)
+    mean, rate, w = _channels(b, x, mean, rate, w)
+    dx, *others = _native_norm_gradient(b, g, x, mean, rate, w, axes)
+    return dx, *[b.emit("reshape", d, line) for d in others]
+
+
+def _channels(b: Builder, x: int, *lines: int) -> list[int]:
+    """One number for each channel of (N, C, …), as values that broadcast to x."""
+    after = (1,) * (len(b.shape(x)) - 2)
+    return [b.emit("reshape", v, (1, *b.shape(v), *after)) for v in lines]
+
+
 @expands("native_rms_norm")
 def _native_rms_norm(b: Builder, x, w, axes, eps, dtype):
     y, square = _root_mean_square(b, x, axes, eps, dtype)
@@ -274,6 +296,12 @@ def _fold(b: Builder, x: int, w: int) -> int:
     lead = len(b.shape(x)) - len(shape)
     axes = (*range(lead), *(lead + k for k, n in enumerate(shape) if n == 1))
     return b.emit("reshape", b.emit("sum", x, axes, False), shape)
+
+
+@expands("convolution_gradient")
+def _convolution_gradient(b: Builder, g, x, w, *how):
+    dx = b.emit("convolution_transposed", g, w, *how)
+    return dx, b.emit("convolution_weight", x, g, *how)
 
 
 @expands("extreme_share")

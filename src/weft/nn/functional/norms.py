@@ -13,11 +13,13 @@ from ...core.autocast import ANY, computed_in
 from ...core.aval import integer_in
 from ...core.backends import BACKENDS
 from ...core.box import BOXES
+from ...core.call_several import first_recorded
 from ...core.settings import current, exactly
 from ...core.value import GROUND, TENSORS, wrap
 from ...ops.activate import scale_shift
 from ...ops.elementwise import maximum, rsqrt
 from ...ops.layernorm import layer_norm as _layer_norm
+from ...ops.native_batch_norm import native_batch_norm
 from ...ops.native_norm import native_norm, native_rms_norm
 from ...ops.normalise import root_mean_square, standardise
 from ...ops.reduce import mean as _mean
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
 
     from ...arrays.tensor import Tensor
     from ...arrays.types import ArrayLike, PerAxis
+
+
+# Statistics are only looked at.
+_normed, _rms_normed = first_recorded(native_norm), first_recorded(native_rms_norm)
+_batch_normed = first_recorded(native_batch_norm)
 
 
 def layer_norm(
@@ -59,12 +66,12 @@ def layer_norm(
     if weight is not None and bias is not None:
         w, b = as_tensor(weight), as_tensor(bias)
         dtype = _computed_in(x, "layer_norm")
-        if w.shape == b.shape == shape and w.dtype == b.dtype == dtype:
+        if w._data.shape == b._data.shape == shape and w.dtype == b.dtype == dtype:
             wide = dtypes.accumulator(dtype)
             if not _is_native(x):
                 return _layer_norm(x, w, b, float(eps), wide)[0]
             axes = tuple(range(x.ndim - len(shape), x.ndim))
-            return native_norm(x, w, b, axes, float(eps), wide)[0]
+            return _normed(x, w, b, axes, float(eps), wide)[0]
     y = standardise(x, tuple(range(x.ndim - len(shape), x.ndim)), float(eps), _wide(x))[0]
     return _affine("layer_norm", y, shape, weight, bias)
 
@@ -94,7 +101,7 @@ def rms_norm(
     if weight is not None and _is_native(x):
         w, dtype = as_tensor(weight), _computed_in(x, "native_rms_norm")
         if w.shape == shape and w.dtype == dtype:
-            return native_rms_norm(x, w, axes, float(eps), dtypes.accumulator(dtype))[0]
+            return _rms_normed(x, w, axes, float(eps), dtypes.accumulator(dtype))[0]
     y = root_mean_square(x, axes, float(eps), _wide(x))[0]
     return _affine("rms_norm", y, shape, weight, None)
 
@@ -125,7 +132,7 @@ def _native_norm(x, shape, weight, bias, weights, axes, eps: float):
         return None
     same = x.shape == shape
     given = x if same else reshape(x, shape), reshape(w, weights), reshape(b, weights)
-    y, *statistics = native_norm(*given, axes, float(eps), wide)
+    y, *statistics = _normed(*given, axes, float(eps), wide)
     return y if same else reshape(y, x.shape), *statistics
 
 
@@ -274,18 +281,30 @@ def _by_batch(x, weight, bias, eps: float):
 
     Of half types, nothing is rounded before the end if the weight or the bias is wider.
     """
-    c, own, axes = x.shape[1], x.dtype, (0, *range(2, x.ndim))
-    weights = (c, *(1,) * (x.ndim - 2))
-    found = _native_norm(x, x.shape, weight, bias, weights, axes, eps)
+    found = _native_batch_norm(x, weight, bias, eps)
     if found is not None:
         y, mean, rate = found
         return y, mean, None, rate
+    c, own, axes = x.shape[1], x.dtype, (0, *range(2, x.ndim))
+    weights = (c, *(1,) * (x.ndim - 2))
     wider = any([v is not None and as_tensor(v).dtype not in dtypes.HALF for v in (weight, bias)])
     wider = wider and own in dtypes.HALF
     given = cast(x, dtypes.float32) if wider else x
     y, mean, variance = standardise(given, axes, eps, _wide(x))
     y = _affine("batch_norm", y, weights, weight, bias)
     return cast(y, own) if wider else y, mean, variance, None
+
+
+def _native_batch_norm(x, weight, bias, eps: float):
+    """(y, mean, rate) of (N, C, …) by one kernel; None where there is none."""
+    if weight is None or bias is None or not _is_native(x):
+        return None
+    w, b, dtype = as_tensor(weight), as_tensor(bias), _computed_in(x, "native_batch_norm")
+    wide, lines = dtypes.accumulator(dtype), x._data.shape[1:2]
+    own = w.dtype
+    if own != b.dtype or (own != dtype and own != wide) or w._data.shape != lines:
+        return None
+    return _batch_normed(x, w, b, eps, wide) if b._data.shape == lines else None
 
 
 def _variance(rate, eps: float):
@@ -296,14 +315,19 @@ def _variance(rate, eps: float):
 def _follow_native(x, running, mean, rate, momentum, eps: float) -> bool:
     """Whether running statistics followed a batch's by the kernels of their backend."""
     ours = [r for r in running if r is not None]
-    values = (x, mean, rate, *ours)
     if not ours or replaying():
         return not ours
-    if type(momentum) is not float or any([type(v) not in GROUND for v in values]):
+    if type(momentum) is not float or mean.__class__ not in GROUND:
         return False
-    alike = mean.dtype, x.device, (x.shape[1],)
-    if any([r.requires_grad or (r.dtype, r.device, r.shape) != alike for r in ours]):
-        return False
+    raw = mean._data
+    for r in ours:
+        if r.__class__ not in GROUND or r._node is not None:
+            return False
+        own = r._data
+        if own.__class__ is not raw.__class__ or own.dtype is not raw.dtype:
+            return False
+        if own.device != raw.device or own.shape != raw.shape:
+            return False
     held = iter(own_memories(ours))
     mean_there, variance_there = (None if r is None else next(held) for r in running)
     xp = BACKENDS[type(mean._data)]

@@ -61,6 +61,14 @@ def biased_convolutions(rng: Rng) -> Cases:
             yield Case((x, w, draw(rng, w.shape[:1], w.dtype.kind == "c")), case.static, case.label)
 
 
+def convolution_gradients(rng: Rng) -> Cases:
+    for case in convolutions(rng):
+        x, w = case.args
+        counts = counts_of(x.shape[2:], w.shape[2:], *case.static[:3])
+        g = draw(rng, (x.shape[0], w.shape[0], *counts), w.dtype.kind == "c")
+        yield Case((g, x, w), case.static, case.label)
+
+
 # the axes in front, size, kernel, stride, padding, dilation
 _POOLS = {
     "line": ((2,), (4,), (2,), (2,), ((0, 0),), (1,)),

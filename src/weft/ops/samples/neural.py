@@ -99,6 +99,23 @@ def native_norm_gradients(rng: Rng) -> Cases:
     return _native_gradients(rng, 2)
 
 
+_CHANNELS = ((3, 2), (2, 2, 2), (2, 2, 1, 2), (2, 1, 2, 1, 2), (2, 0, 2))
+
+
+def native_batch_norms(rng: Rng) -> Cases:
+    for shape in _CHANNELS:
+        apart = np.arange(prod(shape), dtype=float).reshape(shape) % 3
+        x, w, b = rng.uniform(0.5, 1.5, shape) + apart, *rng.normal(size=(2, shape[1]))
+        yield Case((x, w, b), (0.1, _WIDE), f"{shape}")
+
+
+def native_batch_norm_gradients(rng: Rng) -> Cases:
+    for shape in _CHANNELS:
+        g, x = rng.normal(size=(2, *shape))
+        mean, w = rng.normal(size=(2, shape[1]))
+        yield Case((g, x, mean, rng.uniform(0.5, 2.0, shape[1]), w), (), f"{shape}")
+
+
 def native_rms_norm_gradients(rng: Rng) -> Cases:
     return _native_gradients(rng, 1)
 

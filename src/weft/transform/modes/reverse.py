@@ -35,8 +35,13 @@ def _narrowing(pull):
     """A pull-back from several outputs whose cotangents are cast to their parents' dtypes."""
 
     def narrowed(parents, node, g, saved):
-        found = zip(pull(parents, node, g, saved), parents, strict=True)
-        return [c if c.__class__ in HIGHER else _narrow(c, p) for c, p in found]
+        found = zip(pull(parents, node, g, saved), parents)  # noqa: B905  (equal lengths, one for each argument)
+        return [
+            c
+            if c is None or p is None or c.__class__ in HIGHER or c.dtype is p.dtype
+            else _narrow(c, p)
+            for c, p in found
+        ]
 
     return narrowed
 
@@ -151,10 +156,10 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
     owned: set = set()  # nodes whose cotangent is in memory that the sweep may write to
     heap: list = []
     following = masks = None  # masks by node, once there are any
-    for node in pending.copy():
+    for node in pending:
         if node.__class__ is Leaf:
-            reached[node] = pending.pop(node)
-        elif following is None:
+            continue  # leaves stay pending: at the end, nothing else is
+        if following is None:
             following = node
         else:
             heappush(heap, (node.id, node))
@@ -171,9 +176,21 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
         parents = node.parents
         if parents is None:
             raise freed_error(node)
+        if not node.saved and plain and masks is None and node.extra is None and is_pick(node.op):
+            whole, c = parents[0], Picked(node.static[0], g)
+            have = pending.get(whole)
+            if have is not None:
+                pending[whole] = _sum(have, c)
+            else:
+                pending[whole], following = _start_slices(whole, c, owned), whole
+            if not retain:
+                node.parents = node.saved = None
+            continue
         open = None if masks is None else masks.pop(node, None)
         try:
-            if plain and open is None and node.extra is None and node.id < versions.latest:
+            if plain and open is None and node.extra is None:
+                if versions.latest < node.id:
+                    versions.check(node, node.saved)
                 cotangents = PULLS[node.op](parents, node, g, node.saved)
             else:
                 parents, cotangents = _pull(node, g, open, reached, *asked)
@@ -185,11 +202,10 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
         for p, c in zip(parents, cotangents):  # noqa: B905  (equal lengths; strict= would double the time)
             if p is None:
                 continue
-            found = reached if p.__class__ is Leaf else pending
-            have = found.get(p)
+            have = pending.get(p)
             if have is not None:
                 if c is not None:
-                    found[p] = _add(p, have, c, record, owned, masks)
+                    pending[p] = _add(p, have, c, record, owned, masks)
                 continue
             if c is None:  # connected, with derivative zero
                 if node.op.several:
@@ -201,8 +217,8 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
                     masks[p], c = c.open, c.g
                 else:
                     c = _start_slices(p, c, owned)
-            found[p] = c
-            if found is pending:
+            pending[p] = c
+            if p.__class__ is not Leaf:
                 if following is None:
                     following = p
                 elif p.id < following.id:
@@ -212,6 +228,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
                     heappush(heap, (p.id, p))
         if not retain:
             node.parents = node.saved = None
+    reached.update(pending)
     return reached if on_node is None else _visit_leaves(reached, on_node)
 
 

@@ -14,6 +14,7 @@ from ...core.types import Array, Raw, Static
 from ...core.value import HIGHER, TENSORS, wrap
 from ...ops.complex_ import conj, real
 from ...ops.elementwise import multiply, strong_product
+from ...ops.rows import joins_gradients
 from ...ops.slicing import unslice
 from ...ops.structural import broadcast_to, unbroadcast
 
@@ -259,21 +260,49 @@ def pull_linear(rule: LinearRule) -> Pull:
     if len(rule.transpose) == 1 and rule.transpose[0] is not None:
         return _pull_one_linear(rule.transpose[0])
 
-    transposes = rule.transpose
+    transposes, at_once = rule.transpose, rule.at_once
 
     def pull(parents, node, g, saved):
         rest = (*_stand_ins(node, saved[1:]), *node.static)
+        if at_once is not None and None not in parents and joins_gradients(g):
+            return at_once(g, *rest)
+        turned = node.dtype in COMPLEX
         cotangents = []
         for t, p in zip(transposes, parents):  # noqa: B905
             if p is None:
                 cotangents.append(None)
             elif t is None:
                 refuse((), node, g, saved)
-            elif node.dtype in COMPLEX or p.dtype in COMPLEX:
+            elif turned or p.dtype in COMPLEX:
                 cotangents.append(_adjoint(t, node, p, g, *rest))
             else:
                 cotangents.append(t(g, *rest))
         return cotangents
+
+    return pull if len(transposes) != 2 or None in transposes else _pull_pair_linear(rule, pull)
+
+
+def _pull_pair_linear(rule: LinearRule, general: Pull) -> Pull:
+    """`pull_linear` of two arguments, written out for real numbers: products go this way."""
+    (left, right), at_once = rule.transpose, rule.at_once
+
+    def pull(parents, node, g, saved):
+        p, q = parents
+        if at_once is not None or node.dtype in COMPLEX:
+            return general(parents, node, g, saved)
+        _, a, b = saved
+        if a is None or b is None:
+            a, b = _stand_ins(node, (a, b))
+        c = d = None
+        if p is not None:
+            if p.dtype in COMPLEX:
+                return general(parents, node, g, saved)
+            c = left(g, a, b, *node.static)  # pyright: ignore[reportOptionalCall]
+        if q is not None:
+            if q.dtype in COMPLEX:
+                return general(parents, node, g, saved)
+            d = right(g, a, b, *node.static)  # pyright: ignore[reportOptionalCall]
+        return c, d
 
     return pull
 
