@@ -21,7 +21,7 @@ MODULES = sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")
 def layer(parts) -> int:
     """How high a module is; `weft.errors` belongs to core, public names of modules to the top."""
     name = parts[0].removesuffix(".py")
-    if name in ("_assemble", "cuda", "implicit", "gradient_clipping"):
+    if name in ("__main__", "_assemble", "cuda", "implicit", "gradient_clipping"):
         return len(LAYERS)
     return LAYERS.index("core" if name == "errors" else name)
 

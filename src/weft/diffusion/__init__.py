@@ -1,6 +1,7 @@
-"""Diffusion transformers of the Flux architecture: the model, its weights on disk, its latents."""
+"""Diffusion transformers of the Flux architecture, and training of their adapters."""
 
 from .config import FluxConfig
+from .flow import NoiseConfig
 from .flux import Flux
 from .latents import (
     image_ids,
@@ -11,13 +12,17 @@ from .latents import (
     unscale_latents,
 )
 from .layout import to_original
+from .sampler import euler_sample, sigma_schedule
 
 __all__ = [
     "Flux",
     "FluxConfig",
+    "NoiseConfig",
+    "euler_sample",
     "image_ids",
     "pack_latents",
     "scale_latents",
+    "sigma_schedule",
     "text_ids",
     "to_original",
     "unpack_latents",

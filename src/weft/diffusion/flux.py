@@ -10,6 +10,7 @@ from .. import errors
 from .blocks import DoubleBlock, Modulation, SingleBlock, modulate
 from .config import FluxConfig
 from .embeddings import Conditioning, turns
+from .lora_names import FluxAdapterNames
 from .making import Layers, shapes
 from .saving import save
 from .weights import load
@@ -153,6 +154,20 @@ class Flux(wf.nn.Module):
                 f"Flux: {name} of shape {ids.shape}, expected {expected}: a position for each of "
                 f"the {x.shape[1]} tokens, the same for the whole batch"
             )
+
+    def adapter_names(self) -> FluxAdapterNames:
+        """How adapter files name the layers; `wf.nn.save_lora` and `load_lora` ask for it.
+
+        >>> import weft as wf
+        >>> config = wf.diffusion.FluxConfig(
+        ...     in_channels=4, num_layers=1, num_single_layers=1, attention_head_dim=16,
+        ...     num_attention_heads=2, joint_attention_dim=8, pooled_projection_dim=8,
+        ...     axes_dims_rope=(4, 4, 8),
+        ... )
+        >>> wf.diffusion.Flux(config, empty=True).adapter_names().groups[0].file
+        'img_in'
+        """
+        return FluxAdapterNames.of(self)
 
     @classmethod
     def load(

@@ -86,6 +86,19 @@ def load(
         return Quantised(paths, config, own, folder).load(lambda: build(config), source, device)
 
 
+def model_sizes(path: str | PathLike[str]) -> FluxConfig:
+    """The sizes of the model in files, whose weights are not read.
+
+    path  as of `Flux.load`
+    """
+    paths, stated = find_files(path)
+    if stated is not None:
+        return stated
+    with Weights(paths) as weights:
+        found = {name: entry.shape for name, entry in weights.entries.items()}
+        return infer_config(found, layout_of(weights.entries, weights.where), weights.where)
+
+
 class _Source:
     """The weights of a model by its own names, each read when it is asked for."""
 

@@ -97,6 +97,7 @@ def cache(
     settings: DataSettings,
     directory: str | os.PathLike[str],
     progress: Progress | None = None,
+    prompts: Sequence[str] = (),
 ) -> tuple[CachedDataset, CacheReport]:
     """Compute what is missing of a cache; the dataset over it, and what was done.
 
@@ -112,6 +113,7 @@ def cache(
     directory  of the cache; one process at a time may write there
     progress   called with a stage ("scan", "check", "latents", "text"), how much of it is
                done, and how much there is
+    prompts    further texts to encode
 
     >>> import tempfile
     >>> from weft.diffusion.data.demo import draw_shapes
@@ -134,7 +136,7 @@ def cache(
     with locked(root):
         unfinished = remove_unfinished(root)
         report = _scan_folders(sources, settings, root, tell)
-        dataset = CachedDataset(report.samples, encoders, settings, root)
+        dataset = CachedDataset(report.samples, encoders, settings, root, prompts)
         work = _Work(dataset, encoders, tell)
         work.check_entries()
         work.encode_images()
@@ -286,7 +288,7 @@ class _Work:
             found |= dict(zip(e.texts, e.captions, strict=True))
         if self.dataset.settings.augmentation.caption_dropout:
             found[self.dataset.empty] = ""
-        return found
+        return found | {entry: text for text, entry in self.dataset.prompts.items()}
 
     def _store(self, entry: Entry, arrays: Mapping[str, np.ndarray], dtype: str, what: str) -> None:
         write_entry(self.dataset.directory, entry, arrays, dtype, printable(what))

@@ -141,6 +141,7 @@ class CachedDataset:
     encoders   that the cache was made with; nothing is loaded here
     settings   that the cache was made with
     directory  of the cache
+    prompts    further texts, whose embeddings `embeddings` gives
 
     >>> import tempfile
     >>> from weft.diffusion.data.demo import shape_dataset
@@ -157,6 +158,7 @@ class CachedDataset:
         encoders: Encoders,
         settings: DataSettings,
         directory: str | os.PathLike[str],
+        prompts: Sequence[str] = (),
     ):
         self.samples: tuple[Sample, ...] = tuple(samples)
         self.settings: DataSettings = settings
@@ -167,6 +169,7 @@ class CachedDataset:
             [sample_entries(sample, encoders, settings) for sample in self.samples]
         )
         self.empty: Entry = text_entry("", encoders, settings)
+        self.prompts: dict[str, Entry] = {t: text_entry(t, encoders, settings) for t in prompts}
         self.has_masks: bool = any(sample.mask is not None for sample in self.samples)
         self._items = item_samples([sample.repeats for sample in self.samples])
 
@@ -210,7 +213,7 @@ class CachedDataset:
         found = [entry for e in self.entries for entry in (*_flat(e.latents), *e.masks, *e.texts)]
         if self.settings.augmentation.caption_dropout:
             found.append(self.empty)
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys([*found, *self.prompts.values()]))
 
     def orphans(self) -> list[str]:
         """The entries in the cache's directory that this dataset does not use, as paths below it.
@@ -275,26 +278,49 @@ class CachedDataset:
             paths=tuple([self.samples[i].path for i in indexes]),
         )
 
+    def embeddings(self, prompt: str) -> tuple[np.ndarray, np.ndarray]:
+        """The embeddings of a prompt: (length, width) and (width,).
+
+        prompt  one of those that the dataset was made with
+
+        >>> import tempfile
+        >>> from weft.diffusion.data.demo import shape_dataset
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     dataset = shape_dataset(folder, images=1, prompts=["a red circle"])
+        ...     [x.shape for x in dataset.embeddings("a red circle")]
+        [(16, 32), (32,)]
+        """
+        if prompt not in self.prompts:
+            raise DatasetError(
+                f"embeddings: {prompt[:60]!r} is not one of the {len(self.prompts)} prompts that "
+                "this dataset was made with; give it to cache(…, prompts=…)"
+            )
+        found = self._read(self.prompts[prompt], f"the prompt {prompt[:60]!r}")
+        return found["prompt_embeds"], found["pooled"]
+
     def _latents(self, index: int, choice: Choice) -> np.ndarray:
         entry = self.entries[index].latents[choice.crop][choice.flip]
-        raw = self._read(entry, index)["latents"]
+        raw = self._read(entry, self._name(index))["latents"]
         return (raw - np.float32(self.shift)) * np.float32(self.scale)
 
     def _text(self, index: int, choice: Choice) -> dict[str, np.ndarray]:
         entry = self.empty if choice.drop else self.entries[index].texts[choice.order]
-        return self._read(entry, index)
+        return self._read(entry, self._name(index))
 
     def _mask(self, index: int, choice: Choice, size: tuple[int, ...]) -> np.ndarray:
         if self.samples[index].mask is None:
             return np.ones((1, *size), np.float32)
-        mask = self._read(self.entries[index].masks[choice.crop], index)["mask"]
+        mask = self._read(self.entries[index].masks[choice.crop], self._name(index))["mask"]
         return mask[..., ::-1] if choice.flip else mask
 
-    def _read(self, entry: Entry, index: int) -> dict[str, np.ndarray]:
+    def _name(self, index: int) -> str:
+        return printable(self.samples[index].path)
+
+    def _read(self, entry: Entry, whose: str) -> dict[str, np.ndarray]:
         try:
             return read_entry(self.directory, entry)
         except CheckpointError as e:
             raise DatasetError(
-                f"{printable(self.samples[index].path)}: its cached {entry.kind} cannot be used: "
+                f"{whose}: its cached {entry.kind} cannot be used: "
                 f"{e.message}; run `weft cache` again, which makes it anew"
             ) from e

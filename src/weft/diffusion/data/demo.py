@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,12 +58,15 @@ def _inside(shape: str, size: int, centre: np.ndarray, radius: float) -> np.ndar
     return (abs(dx) * 2 <= dy + radius) & (dy <= radius * 0.8)
 
 
-def shape_dataset(folder: str | os.PathLike[str], images: int, size: int = 16) -> CachedDataset:
+def shape_dataset(
+    folder: str | os.PathLike[str], images: int, size: int = 16, prompts: Sequence[str] = ()
+) -> CachedDataset:
     """Shapes in a folder, cached with pixels as latents and hashed words as embeddings.
 
-    folder  where images and cache go
-    images  how many
-    size    width and height, a multiple of 8
+    folder   where images and cache go
+    images   how many
+    size     width and height, a multiple of 8
+    prompts  further texts to encode
 
     >>> import tempfile
     >>> from weft.diffusion.data.demo import shape_dataset
@@ -74,5 +78,6 @@ def shape_dataset(folder: str | os.PathLike[str], images: int, size: int = 16) -
     sizes = BucketSettings((size,), step=8, min_side=8, max_side=2 * size)
     encoders = Encoders(PixelEncoder(2), HashTextEncoder())
     source = Source(Path(folder) / "images")
-    dataset, _ = cache([source], encoders, DataSettings(buckets=sizes), Path(folder) / "cache")
+    settings, place = DataSettings(buckets=sizes), Path(folder) / "cache"
+    dataset, _ = cache([source], encoders, settings, place, prompts=prompts)
     return dataset

@@ -49,6 +49,18 @@ class ImageEncoder(Protocol):
         """
         ...
 
+    def decode(self, latents: np.ndarray) -> np.ndarray:
+        """Pixels (N, 3, H, W) in [-1, 1], in float32.
+
+        latents  (N, C, H / factor, W / factor), neither shifted nor scaled
+
+        >>> import numpy as np
+        >>> from weft.diffusion.data import PixelEncoder
+        >>> PixelEncoder(4).decode(np.zeros((1, 48, 2, 2), np.float32)).shape
+        (1, 3, 8, 8)
+        """
+        ...
+
     def release(self) -> None:
         """Free the weights; the next call of `encode` loads them again.
 

@@ -84,6 +84,20 @@ class DiffusersVAE:
             x = torch.from_numpy(pixels).to(self.device, getattr(torch, self.dtype))
             return model.encode(x).latent_dist.mode().float().cpu().numpy()
 
+    def decode(self, latents: np.ndarray) -> np.ndarray:
+        """Pixels of latents that are neither shifted nor scaled: (N, 3, H, W) in [-1, 1].
+
+        latents  (N, C, h, w)
+
+        >>> from weft.diffusion.data import DiffusersVAE
+        >>> DiffusersVAE("vae").decode(latents)  # doctest: +SKIP
+        """
+        torch = load_library("torch", "DiffusersVAE")
+        model = self._load(torch)
+        with torch.no_grad():
+            x = torch.from_numpy(latents).to(self.device, getattr(torch, self.dtype))
+            return model.decode(x).sample.float().cpu().numpy()
+
     def _load(self, torch: Any) -> Any:
         if self._model is None:
             diffusers = load_library("diffusers", "DiffusersVAE")

@@ -1,0 +1,1 @@
+"""Training of adapters from a configuration file."""
