@@ -32,7 +32,9 @@ def find_operation(stepper: Stepper, batches: list[Any], drawn: dict[str, int]) 
             with detect_anomaly():
                 _compute_gradients(eager, batches)
         except errors.AnomalyError as e:
-            return f"Computed again, {e}{_describe_data(batches)}"
+            # Of the backward pass, the message has the line of the operation already.
+            found = e.message if "(at " in e.message else str(e)
+            return f"Computed again, {found}{_describe_data(batches)}"
         except Exception as e:  # the user's functions run again: what they raise is reported
             if _is_out_of_memory(e):
                 return "The memory did not suffice to look for the operation"

@@ -9,7 +9,6 @@ import numpy as np
 from .. import errors
 from ..arrays import random
 from ..arrays.inplace import copy_
-from ..arrays.make import asarray
 from ..arrays.manipulation import stack
 from ..backend.device import namespace_for
 from ..core import dtypes
@@ -85,12 +84,11 @@ class WholeStepper(CompiledStepper):
     several batches, those before the last have a program each. Gradients are not kept.
     """
 
-    _flags: list[Any] = field(init=False, default_factory=list)  # whether steps are withheld
+    _flag: "WithholdingFlag" = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        device = device_of(self.model) or "cpu"
-        self._flags.append(namespace_for(device).full((), False, dtypes.bool_, device))
+        object.__setattr__(self, "_flag", WithholdingFlag(device_of(self.model) or "cpu"))
         for name, config in (("part", self._gradient_config()), ("step", self.checkpoint)):
             part = getattr(self, f"_compute_{name}")
             self._programs[name] = compile_part(f"Trainer.{name}", part, config)
@@ -106,9 +104,7 @@ class WholeStepper(CompiledStepper):
         """A step that is settled at once; later ones are not withheld."""
         outcome = self.launch(batches, lr).result()
         if outcome.problem is not None:
-            flag = self._flags[0]
-            xp = BACKENDS[type(flag)]
-            xp.overwrite(flag, xp.full((), False, dtypes.bool_, xp.device_of(flag)))
+            self._flag.reset()
         return outcome
 
     def launch(self, batches: list[Any], lr: float | None) -> Launched:
@@ -194,14 +190,14 @@ class WholeStepper(CompiledStepper):
         with no_grad():
             squares = self._squares([p.grad for _, p in pairs])
             norm = stack(squares).sum().sqrt()
-            halted = self._halted(staging)
+            halted = self._flag.enter(staging)
             fits = logic.isfinite(norm)
             for one in (*losses, loss):
                 fits = fits & logic.isfinite(one)
             fits = fits & logic.logical_not(wrap(halted.staged))
             halted.staged = logic.logical_not(fits)._data
             self._clip(pairs, norm)
-        with taken_if(staging, Condition(fits, self._held)):
+        with taken_if(staging, Condition(fits, self._flag.is_down)):
             self.optimizer.step()
             if self.ema is not None:
                 self.ema.update()
@@ -221,15 +217,6 @@ class WholeStepper(CompiledStepper):
         wide = [abs(g).to(dtypes.float64) for g in gradients]
         return [(g * g).sum() for g in wide]
 
-    def _halted(self, staging: Any) -> Any:
-        """The flag that withholds steps, as an array that the program reads and writes."""
-        flag = self._flags[0]
-        kind = Aval((), dtypes.bool_, BACKENDS[type(flag)].device_of(flag))
-        return staging.slot("whether steps are withheld", kind, lambda: self._flags[0])
-
-    def _held(self) -> bool:
-        return not bool(self._flags[0])
-
     def _clip(self, pairs: list[tuple[str, Any]], norm: Any) -> None:
         if self.clip.norm is not None:
             clip_grads_with_norm(pairs, self.clip.norm, norm)
@@ -237,27 +224,64 @@ class WholeStepper(CompiledStepper):
             clip_grad_value(pairs, self.clip.value)
 
 
+class WithholdingFlag:
+    """Whether steps are withheld: memory of a device, which programs read and write."""
+
+    _walked = ()  # its value is no guard: a slot reads it at each call
+
+    def __init__(self, device: str):
+        self.device = device
+        self.memory: Any = namespace_for(device).full((), False, dtypes.bool_, device)
+
+    def reset(self) -> None:
+        """Withhold no more."""
+        xp = BACKENDS[type(self.memory)]
+        xp.overwrite(self.memory, xp.full((), False, dtypes.bool_, self.device))
+
+    def enter(self, staging: Any) -> Any:
+        """The flag as an array of the program that is being traced."""
+        kind = Aval((), dtypes.bool_, self.device)
+        return staging.slot("whether steps are withheld", kind, lambda: self.memory)
+
+    def is_down(self) -> bool:
+        """Whether the last step was taken; waits for it."""
+        return not bool(self.memory)
+
+
 class BufferChanges:
     """The buffers of a model in a traced function: which change, and what they were."""
 
     def __init__(self, model: Any):
-        self._model, self._staging = model, current.get().staging
-        self._before = [(b, self._index(b), b.detach().clone()) for b in model.buffers()]
+        self._staging = current.get().staging
+        self._places = [(m._buffers, name) for m in model.modules() for name in m._buffers]
+        self._held = [store[name] for store, name in self._places]
+        self._buffers = list(model.buffers())
+        self._before = [(self._index(b), b.detach().clone()) for b in self._buffers]
 
     def _index(self, buffer: Any) -> int:
         return self._staging.index_of(self._staging.of(buffer)._data)
 
+    def _write_replaced(self) -> None:
+        """Write tensors that were assigned to attributes into the buffers that were there."""
+        for (store, name), held in zip(self._places, self._held, strict=True):
+            new = store[name]
+            if held is not None and new is not held and _kind(new) == _kind(held):
+                copy_(held, new.detach())
+                store[name] = held
+
     def find(self) -> dict[int, Any]:
         """What the buffers were that have changed since, by position."""
-        found = {}
-        pairs = zip(self._model.buffers(), self._before, strict=True)
-        for k, (now, (buffer, index, value)) in enumerate(pairs):
-            if now is not buffer or self._index(now) != index:
-                found[k] = value
-        return found
+        self._write_replaced()
+        pairs = zip(self._buffers, self._before, strict=True)
+        found = enumerate([(self._index(b) != index, value) for b, (index, value) in pairs])
+        return {k: value for k, (changed, value) in found if changed}
 
     def keep_if(self, fits: Any, kept: dict[int, Any]) -> None:
         """Undo the changes where a flag is false, and those of batches before."""
-        buffers = list(self._model.buffers())
         for k, before in (self.find() | kept).items():
-            copy_(buffers[k], where(fits, buffers[k].detach(), asarray(before)))
+            b = self._buffers[k]
+            copy_(b, where(fits, b.detach(), before))
+
+
+def _kind(x: Any) -> tuple[Any, ...] | None:
+    return (x.shape, x.dtype, x.device) if type(x) in TENSORS else None
