@@ -2,8 +2,8 @@
 
 `python -m tests.train.killed_trainer DIRECTORY KILLS SEED [late]` trains once without interruption,
 then again and again with kills by SIGKILL, until there were KILLS of them; every run must end with
-the same checkpoint to the bit. With "late", steps are compiled, and read after the next is launched.
-It prints the kills, the runs, and how many kills met a save.
+the same checkpoint to the bit. With "late", steps are compiled, and read after the next one is
+launched. It prints the kills, the runs, and how many kills met a save.
 
 Runs are forks of this process, which has loaded everything and has one thread.
 """

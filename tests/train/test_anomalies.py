@@ -18,7 +18,8 @@ from weft.train.whole import WholeStepper
 from .runs import same_checkpoints
 from .whole_steps import Way, emulated, gradient_poison, late, loss
 
-MODES = ("eager", "compiled", "late", "emulated")
+MODES = ("eager", "compiled", "late", "emulated", "cuda")
+DEVICES = {"emulated": "torch", "cuda": "cuda"}
 NAMED = {
     "log": r"log made the first NaN or infinity of the forward pass \(at whole_steps\.py:\d+\)",
     "sqrt": r"backward pass came out of sqrt \(at whole_steps\.py:\d+\)",
@@ -39,7 +40,7 @@ def poisoned_batch(way, poison, sample, epoch=0) -> int:
 def fail(way, mode, poison, sample, directory, **plan):
     """A run with poisoned data; returns it and its error."""
     made = way.trainer(
-        *(mode != "eager", "torch" if mode == "emulated" else "cpu", directory),
+        *(mode != "eager", DEVICES.get(mode, "cpu"), directory),
         loss=gradient_poison if poison == "sqrt" else loss,
     )
     with emulated() if mode == "emulated" else nullcontext():
@@ -75,8 +76,7 @@ def check(way, mode, poison, sample, root, epoch=0) -> None:
 def train(way, mode, poison, directory, **plan):
     """A run without poisoned data."""
     function = gradient_poison if poison == "sqrt" else loss
-    device = "torch" if mode == "emulated" else "cpu"
-    made = way.trainer(mode != "eager", device, directory, loss=function)
+    made = way.trainer(mode != "eager", DEVICES.get(mode, "cpu"), directory, loss=function)
     with emulated() if mode == "emulated" else nullcontext():
         way.fit(made, **plan)
         if not made.step:
@@ -103,6 +103,8 @@ def case(seed):
     [(m, k + i) for i, m in enumerate(MODES) for k in range(0, 3 if m == "emulated" else 12, 3)],
 )
 def test_the_run_stops_saves_and_names_the_operation(mode, seed, tmp_path):
+    if mode == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
     way, poison, sample = case(seed)
     check(way, mode, poison, sample, tmp_path, epoch=0 if mode == "emulated" else seed % 2)
 

@@ -14,6 +14,7 @@ from .runs import same_checkpoints
 from .whole_steps import Way, emulated, late, numbers
 
 SEEDS = range(12)
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def compare(found, expected) -> None:
@@ -46,6 +47,44 @@ def test_a_whole_step_on_an_emulated_gpu(seed):
     with emulated(), late():
         found = numbers(way.fit(way.trainer(True, "torch")))
     compare(found, numbers(way.fit(way.trainer(False))))
+
+
+@cuda
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_whole_step_on_cuda(seed):
+    way = Way(seed)
+    compare(way.fit(way.trainer(True, "cuda")), way.fit(way.trainer(False, "cuda")))
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch", pytest.param("cuda", marks=cuda)])
+def test_what_is_read_is_what_was_there_when_the_read_began(device):
+    x = wf.arange(5, dtype="float64", device=device)
+    for _ in range(3):
+        reads = []
+        for k in range(4):
+            x.copy_(wf.arange(5, dtype="float64", device=device) + k)
+            reads.append(whole.begin_read(x))
+        for k, read in enumerate(reads):
+            assert read().tolist() == [k, k + 1, k + 2, k + 3, k + 4]
+
+
+@cuda
+def test_a_launch_on_cuda_waits_for_nothing(monkeypatch):
+    way, launch, count = Way(3), WholeStepper.launch, 0
+    way.accumulate, way.samples, way.ema = 2, 24, 0.9
+
+    def launched(self, batches, lr):
+        nonlocal count
+        count += 1
+        torch.cuda.set_sync_debug_mode("error" if count > 3 else "default")  # compiled, captured
+        try:
+            return launch(self, batches, lr)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    monkeypatch.setattr(WholeStepper, "launch", launched)
+    way.fit(way.trainer(True, "cuda"), epochs=3)
+    assert count == 9
 
 
 WAITS = ("item", "__bool__", "__float__", "__int__", "__index__", "tolist", "numpy", "cpu")

@@ -1,4 +1,4 @@
-"""Random ways to train in whole compiled steps, poisoned data, and devices whose results are late."""
+"""Random ways to train in compiled steps, poisoned data, and devices whose results are late."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def loss(model, batch):
     drift = (model.first - model.first.detach()).sum()
     value = value + 0.1 * wf.log(wf.maximum(good, -1.0)).mean()
     value = value + 0.1 * wf.sqrt(wf.minimum(good, 1.0) * (1.0 + drift)).mean()
-    return value, {"absolute": abs(error).mean(), "two": 2}
+    return value, {"absolute": abs(error).mean(), "two": 2, "three": wf.tensor(3)}
 
 
 def gradient_poison(model, batch):

@@ -104,7 +104,7 @@ class RunningSteps:
         launched = run(placed, rate)
         first = trainer.optimizer.param_groups[0]["lr"]
         self._unsettled.append(RunningStep(start, drawn, batches, first, launched))
-        self.settle(0 if last or not self._behind or trainer.acts_after(self.launched) else 1)
+        self.settle(0 if last or not self._behind or trainer._acts_after(self.launched) else 1)
 
     def _take(self, batches: list[Any], rate: float | None) -> Launched:
         outcome = self.stepper.take(batches, rate)
@@ -117,7 +117,7 @@ class RunningSteps:
             running = self._unsettled.popleft()
             outcome = running.launched.result()
             if outcome.problem is None:
-                self.trainer.end_step(self._count(running, outcome))
+                self.trainer._end_step(self._count(running, outcome))
             else:
                 self._withhold(running, outcome)
         self._settling = False
@@ -192,7 +192,7 @@ class RunningSteps:
         if directory is None:
             return ""
         try:
-            self.trainer.save_if_moved()
+            self.trainer._save_if_moved()
         except OSError as e:
             return f", but the state before it could not be saved ({type(e).__name__}: {e})"
         return f", and the state before it is saved in {directory}: resuming repeats this step"

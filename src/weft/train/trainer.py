@@ -73,7 +73,7 @@ class Trainer:
     callbacks   `Callback`s, called in their order
     directory   where checkpoints go
     save_every  steps from one checkpoint to the next; one is saved at the end in any case
-    save_frozen whether checkpoints hold parameters that do not require gradients; False: they are
+    save_frozen  whether checkpoints hold parameters that do not require gradients; False: they are
                 told by name, shape, dtype and a digest of some of their elements, and a run is
                 resumed only with the same ones: load the base into the model before `fit`
     keep        how many of the newest checkpoints stay; None: all
@@ -372,12 +372,12 @@ class Trainer:
             while not self._over():
                 self._train_epoch(steps, interrupts)
                 if interrupts.pending is not None:
-                    self.save_if_moved()
+                    self._save_if_moved()
                     interrupts.deliver()
         except BaseException:
             steps.close()
             raise
-        self.save_if_moved()
+        self._save_if_moved()
         self.callbacks.call("on_fit_end", self)
 
     def _show_gradients(self, gradients: dict[str, Any]) -> None:
@@ -419,12 +419,12 @@ class Trainer:
             self._validate()
         self.callbacks.call("on_epoch_end", self)
 
-    def acts_after(self, step: int) -> bool:
+    def _acts_after(self, step: int) -> bool:
         """Whether a step is followed by something that looks at the model, or by none."""
         every = [n for n in (self._plan.validate_every, self.save_every) if n is not None]
         return self._plan.is_done(step, self.epoch) or any(step % n == 0 for n in every)
 
-    def end_step(self, row: dict[str, float]) -> None:
+    def _end_step(self, row: dict[str, float]) -> None:
         """What follows a step that was applied and recorded."""
         self.callbacks.call("on_step_end", self, row)
         if self._plan.validate_every is not None and self.step % self._plan.validate_every == 0:
@@ -532,7 +532,7 @@ class Trainer:
         self.callbacks.call("on_save", self, path)
         return path
 
-    def save_if_moved(self) -> None:
+    def _save_if_moved(self) -> None:
         """Save a checkpoint if there is a directory, and the run has moved since the last one."""
         if self.directory is not None and self._saved != self._place():
             self.save()

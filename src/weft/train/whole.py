@@ -176,7 +176,8 @@ class WholeStepper(CompiledStepper):
         """Add a batch's part to the gradients."""
         changes = BufferChanges(self.model)
         loss, metrics = self._compute_gradient(batch, share)
-        return loss, metrics, changes.find()
+        there = {n: v.to(loss.device) if type(v) in TENSORS else v for n, v in metrics.items()}
+        return loss, there, changes.find()
 
     def _compute_step(self, batch, share: float, losses: list, metrics: list, kept: dict):
         """The whole step, with the last of its batches.
@@ -207,7 +208,7 @@ class WholeStepper(CompiledStepper):
         computed = {n: v for n, v in own.items() if type(v) in TENSORS}
         listed = [v for found in (*metrics, computed.values()) for v in found]
         numbers = [fits, norm, *losses, loss, *listed, *squares]
-        vector = stack([x.detach().to(dtypes.float64) for x in numbers])
+        vector = stack([x.detach().to(norm.device).to(dtypes.float64) for x in numbers])
         constants = {n: v for n, v in own.items() if n not in computed}
         return vector, constants, tuple(computed), tuple([name for name, _ in pairs])
 
