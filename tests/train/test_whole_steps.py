@@ -1,5 +1,7 @@
 """Whole compiled steps: the run is that of steps in parts, read at once or one step late."""
 
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -184,3 +186,24 @@ def test_an_error_leaves_no_step_uncounted(moment, monkeypatch):
     steps = 3 if moment == "loader" else 4
     assert made.step == steps == len(made.history)
     assert {own["step"] for own in made.optimizer.state_dict()["state"].values()} == {steps}
+
+
+def test_an_interrupted_run_that_is_read_late_goes_on_to_the_bit(tmp_path):
+    way = Way(3)
+    way.save_every = way.validate_every = None
+
+    class Interrupts(wf.train.Callback):
+        reads_model = False
+
+        def on_step_end(self, trainer, row):
+            if row["step"] == 2:
+                signal.raise_signal(signal.SIGINT)
+
+    with late():
+        made = way.trainer(True, directory=tmp_path / "a", callbacks=[Interrupts()], signals=True)
+        with pytest.raises(KeyboardInterrupt):
+            way.fit(made)
+        assert made.step == 3 == wf.io.latest(tmp_path / "a")
+        way.fit(way.trainer(True, directory=tmp_path / "a"), resume="auto")
+    way.fit(way.trainer(True, directory=tmp_path / "b"))
+    assert not same_checkpoints(*(wf.load_checkpoint(tmp_path / name) for name in "ab"))

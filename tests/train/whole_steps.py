@@ -115,11 +115,12 @@ class Way:
         model = Net(self.normalised, self.rebinds).to(device=device)
         made = getattr(wf.optim, CLASSES.get(self.optimizer, self.optimizer))
         schedule = wf.optim.CosineScheduler(0.02, 0.001, 2, 12) if self.scheduled else None
-        options = {"save_every": self.save_every if directory else None, **self.clip, **options}
+        every = self.save_every if directory else None
+        options = {"save_every": every, "signals": False, **self.clip, **options}
         return wf.train.Trainer(
             *(model, made(model, **OPTIMIZERS[self.optimizer]), loss),
             **{"compile": compile, "accumulate": self.accumulate, "ema": self.ema},
-            **{"schedule": schedule, "directory": directory, "progress": False, "signals": False},
+            **{"schedule": schedule, "directory": directory, "progress": False},
             **options,
         )
 
