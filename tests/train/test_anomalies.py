@@ -109,12 +109,12 @@ def test_the_run_stops_saves_and_names_the_operation(mode, seed, tmp_path):
     check(way, mode, poison, sample, tmp_path, epoch=0 if mode == "emulated" else seed % 2)
 
 
-def late_case():
-    """A case whose bad step is followed by another one before it is read."""
+def late_case(accumulate=1):
+    """A case whose bad step, by its last batch, is followed by another one before it is read."""
     way = Way(0)
-    way.accumulate, way.save_every, way.validate_every = 1, None, None
-    samples = range(way.samples)
-    sample = next(s for s in samples if 0 < poisoned_batch(way, "log", s) < way.steps - 1)
+    way.accumulate, way.save_every, way.validate_every = accumulate, None, None
+    last = range(2 * accumulate - 1, (way.steps - 1) * accumulate, accumulate)
+    sample = next(s for s in range(way.samples) if poisoned_batch(way, "log", s) in last)
     return way, "late", "log", sample
 
 
@@ -171,19 +171,29 @@ def keep_buffers(monkeypatch):
     monkeypatch.setattr(whole.BufferChanges, "keep_if", lambda self, fits, kept: self.find())
 
 
+def keep_buffers_of_earlier_batches(monkeypatch):
+    keep = whole.BufferChanges.keep_if
+    monkeypatch.setattr(whole.BufferChanges, "keep_if", lambda self, fits, _: keep(self, fits, {}))
+
+
 def plant_nothing(monkeypatch):
     pass
 
 
-FAULTS = (forget_flag, keep_cursor, keep_random_state, keep_rate, keep_buffers)
+FAULTS = (
+    *(forget_flag, keep_cursor, keep_random_state, keep_rate, keep_buffers),
+    keep_buffers_of_earlier_batches,
+)
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("plant", [plant_nothing, *FAULTS])
-def test_the_check_finds_planted_faults(plant, tmp_path, monkeypatch):
-    way, mode, poison, sample = late_case()
+def test_the_check_finds_planted_faults(plant, accumulate, tmp_path, monkeypatch):
+    way, mode, poison, sample = late_case(accumulate)
     way.scheduled = way.normalised = True
     plant(monkeypatch)
-    with pytest.raises(AssertionError) if plant in FAULTS else nullcontext():
+    harmless = plant not in FAULTS or (plant is FAULTS[-1] and accumulate == 1)
+    with nullcontext() if harmless else pytest.raises(AssertionError):
         check(way, mode, poison, sample, tmp_path)
 
 
