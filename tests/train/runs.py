@@ -71,9 +71,9 @@ def full_trainer(directory=None, **options) -> wf.train.Trainer:
     )
 
 
-def finish(directory) -> None:
+def finish(directory, **options) -> None:
     """Begin or go on with the run with everything, to its end."""
-    full_trainer(directory).fit(
+    full_trainer(directory, **options).fit(
         loader(), epochs=EPOCHS, validation=loader(shuffle=False, batch_size=9), resume="auto"
     )
 

@@ -64,7 +64,7 @@ def device_of(model: "Module") -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _base(optimizer: Any) -> Optimizer:
+def base_of(optimizer: Any) -> Optimizer:
     """The optimizer inside of those that wrap one."""
     while not isinstance(optimizer, Optimizer):
         inner = getattr(optimizer, "optimizer", None) or getattr(optimizer, "base_optimizer", None)
@@ -78,7 +78,7 @@ def _base(optimizer: Any) -> Optimizer:
 
 def bind(optimizer: AnyOptimizer, model: "Module") -> None:
     """Give an optimizer without parameters those of the model; refuse parameters of others."""
-    base = _base(optimizer)
+    base = base_of(optimizer)
     if isinstance(base, LBFGS):
         raise errors.ArgumentError(
             "Trainer: LBFGS computes the loss many times in one step; call its step(closure) in a "
@@ -97,7 +97,7 @@ def bind(optimizer: AnyOptimizer, model: "Module") -> None:
 
 def trained_parameters(optimizer: AnyOptimizer) -> "list[tuple[str, Tensor]]":
     """(name, parameter) pairs of an optimizer's parameters."""
-    return [(entry.key, entry.param) for entry in _base(optimizer).entries()]
+    return [(entry.key, entry.param) for entry in base_of(optimizer).entries()]
 
 
 def self_averaging(optimizer: AnyOptimizer) -> SelfAveragingOptimizer | None:

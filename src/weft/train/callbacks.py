@@ -17,6 +17,12 @@ class Callback:
     A callback may end the run with `trainer.stop(reason)`. What it needs in order to go on after
     an interruption is its `state_dict()`, which checkpoints hold.
 
+    reads_model  whether `on_step_end` looks at the model, the optimizer or the averages, or may
+                 end the run. If no callback does, a compiled step on a GPU is launched before
+                 the step before it has been read: `on_step_end` is called with that one's row
+                 while the next already runs. A subclass that uses no more than the row and the
+                 numbers of the trainer (step, epoch, samples, total_steps) says False
+
     >>> import weft as wf
     >>> class StopAt(wf.train.Callback):
     ...     def __init__(self, loss):
@@ -25,6 +31,8 @@ class Callback:
     ...         if row["loss"] <= self.loss:
     ...             trainer.stop(f"the loss is {row['loss']}")
     """
+
+    reads_model: bool = True
 
     def on_fit_start(self, trainer: "Trainer") -> None:
         """Before the first step, after a checkpoint was loaded.
@@ -143,6 +151,12 @@ class Callbacks:
         """Whether any callback has this hook."""
         own = [getattr(type(callback), moment) for callback in self.named.values()]
         return any(hook is not getattr(Callback, moment) for hook in own)
+
+    @property
+    def read_model(self) -> bool:
+        """Whether any callback looks at the model after each step."""
+        ends = [c for c in self.named.values() if type(c).on_step_end is not Callback.on_step_end]
+        return any(callback.reads_model for callback in ends)
 
     def call(self, moment: str, trainer: "Trainer", *args: Any) -> None:
         """Call this hook of every callback."""

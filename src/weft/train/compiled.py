@@ -47,6 +47,11 @@ class CompiledStepper(Stepper):
             config = self._gradient_config() if name == "gradient" else None
             self._programs[name] = compile_part(f"Trainer.{name}", part, config)
 
+    def release(self) -> None:
+        """Free the memory of the programs."""
+        for program in self._programs.values():
+            program.release()
+
     def _other_bytes(self) -> int:
         """What a step holds beside the gradient's program: moments, averages, buffers' copies."""
         optimizer: Any = getattr(self.optimizer, "optimizer", self.optimizer)  # that is averaged

@@ -87,6 +87,7 @@ class Curves(Callback):
     >>> curves = wf.train.Curves("run/curves.png")
     """
 
+    reads_model = False
     SHARE = 0.05  # of the time may be spent on drawing
 
     def __init__(self, path: str | PathLike[str]):

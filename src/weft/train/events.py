@@ -30,6 +30,8 @@ class TensorBoard(Callback):
     >>> board = wf.train.TensorBoard("run/events", every=10)
     """
 
+    reads_model = False
+
     def __init__(self, directory: str | PathLike[str], every: int = 1):
         if not find_spec("tensorboardX"):
             raise errors.ArgumentError(

@@ -37,6 +37,8 @@ class GradientHealth(Callback):
     ([nan, 0, nan, 0], [2, 4])
     """
 
+    reads_model = False
+
     def __init__(
         self,
         every: int = 100,

@@ -82,6 +82,8 @@ def clock(seconds: float | None) -> str:
 class Lines(Callback):
     """A line to standard error every `every` steps, and for each validation and skipped step."""
 
+    reads_model = False
+
     def __init__(self, every: int):
         self.every = every
         self._pace: Any = None
@@ -144,6 +146,8 @@ class Bar(Callback):
     What does not fit into the terminal's width is left out: the metrics first; step, loss and
     speed last.
     """
+
+    reads_model = False
 
     def __init__(self, console: Any = None):
         if not find_spec("rich"):

@@ -13,7 +13,9 @@ from ..core.differences import differences
 from ..io import Checkpoint, load_checkpoint, steps
 from ..io.directory import step_name
 from .arguments import self_averaging
+from .frozen import TrainedState
 
+# Those of earlier versions have no table of frozen parameters.
 _EXTRA = ("history", "callbacks", "settings", "fingerprint", "skips")
 
 
@@ -26,7 +28,8 @@ class _RandomStreams:
 
 def capture(trainer: Any) -> Checkpoint:
     """The checkpoint of a run: everything needed to continue it exactly."""
-    parts = _parts(trainer, trainer.cursor.loader)
+    frozen = None if trainer.save_frozen else trainer.frozen.describe()
+    parts = _parts(trainer, trainer.cursor.loader, frozen)
     states = {name: part.state_dict() for name, part in parts.items()}
     return Checkpoint(
         model_state=states["model"],
@@ -44,14 +47,15 @@ def capture(trainer: Any) -> Checkpoint:
             "settings": trainer.settings(),
             "fingerprint": fingerprint(),
             "skips": trainer.skips,
+            "frozen": frozen,
         },
     )
 
 
-def _parts(trainer, loader) -> dict[str, Any]:
-    """The parts that have a state, by their names in messages."""
+def _parts(trainer, loader, frozen: dict[str, Any] | None) -> dict[str, Any]:
+    """The parts that have a state, by their names in messages; frozen ones have none."""
     parts = {
-        "model": trainer.model,
+        "model": trainer.model if frozen is None else TrainedState(trainer.model, frozen),
         "optimizer": trainer.optimizer,
         "scaler": trainer.scaler,
         "ema": trainer.own_ema,
@@ -66,7 +70,7 @@ def _parts(trainer, loader) -> dict[str, Any]:
 
 def restore(trainer: Any, loader: Any, saved: Checkpoint) -> None:
     """Restore a run from a checkpoint, or raise with all differences and change nothing."""
-    if not isinstance(saved.extra, dict) or set(saved.extra) != set(_EXTRA):
+    if not isinstance(saved.extra, dict) or set(saved.extra) - {"frozen"} != set(_EXTRA):
         found = sorted(saved.extra) if isinstance(saved.extra, dict) else saved.extra
         raise errors.StateMismatch(
             f"Trainer: the checkpoint of step {saved.step} has {found!s:.200} beside model and "
@@ -78,8 +82,10 @@ def restore(trainer: Any, loader: Any, saved: Checkpoint) -> None:
         **{name: getattr(saved, name) for name in ("rng", "scaler", "ema", "schedule", "data")},
         **{name: saved.extra[name] for name in ("history", "callbacks")},
     }
-    parts = _parts(trainer, loader)
-    _load_all(parts, {name: state for name, state in states.items() if state is not None}, saved)
+    frozen = saved.extra.get("frozen")
+    parts = _parts(trainer, loader, frozen)
+    given = {name: state for name, state in states.items() if state is not None}
+    _load_all(parts, given, saved, trainer.frozen.differences(frozen or {}))
     trainer.step, trainer.skips = saved.step, saved.extra["skips"]
     before = saved.extra["settings"]  # earlier versions saved fewer
     now = {name: value for name, value in trainer.settings().items() if name in before}
@@ -87,9 +93,14 @@ def restore(trainer: Any, loader: Any, saved: Checkpoint) -> None:
     _warn_of("versions or hardware", _changed_machine(saved.extra["fingerprint"]))
 
 
-def _load_all(parts: dict[str, Any], states: dict[str, Any], saved: Checkpoint) -> None:
-    """Load every part; if one fails, all are rolled back and the error lists all reasons."""
-    problems = [f"{name}: not in the checkpoint" for name in parts if name not in states]
+def _load_all(
+    parts: dict[str, Any], states: dict[str, Any], saved: Checkpoint, problems: list[str]
+) -> None:
+    """Load every part; if one fails, all are rolled back and the error lists all reasons.
+
+    problems  reasons that are known already
+    """
+    problems += [f"{name}: not in the checkpoint" for name in parts if name not in states]
     problems += [f"{name}: in the checkpoint, but not here" for name in states if name not in parts]
     problems += _other_dtypes(parts["model"].state_dict(), saved.model_state)
     before = {}
@@ -185,7 +196,8 @@ def check_directory(directory: Path, resume: Any, step: int) -> None:
 
 def weights(trainer: Any) -> dict[str, Any]:
     """Copies of the model's state and of its averages, if there are any."""
-    kept = {"model": _copy(trainer.model.state_dict())}
+    frozen = {} if trainer.save_frozen else trainer.frozen.find()
+    kept = {"model": _copy(TrainedState(trainer.model, frozen).state_dict())}
     if trainer.ema is not None:
         kept["ema"] = trainer.ema.state_dict()
     own = self_averaging(trainer.optimizer)
@@ -197,7 +209,8 @@ def weights(trainer: Any) -> dict[str, Any]:
 def set_weights(trainer: Any, kept: dict[str, Any]) -> None:
     """Put `weights` back."""
     differences({part: {} for part in weights(trainer)}, kept).refuse("Trainer.set_weights")
-    trainer.model.load_state_dict(kept["model"])
+    frozen = {n: p for n, p in trainer.frozen.find().items() if n not in kept["model"]}
+    TrainedState(trainer.model, frozen).load_state_dict(kept["model"])
     if "ema" in kept:
         trainer.ema.load_state_dict(kept["ema"])
     own = self_averaging(trainer.optimizer)

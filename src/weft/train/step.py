@@ -41,6 +41,13 @@ class Outcome:
     overflow: bool = False
 
 
+class Launched:
+    """A step that was launched; `result()` waits for it, if need be."""
+
+    def __init__(self, result: Callable[[], Outcome]):
+        self.result = result
+
+
 @record
 class Clip:
     """How gradients are limited before a step: by their common norm, or each element."""
@@ -69,6 +76,19 @@ class Stepper:
     ema: EMA | None
     checkpoint: "CheckpointConfig | None" = None
     on_gradients: Callable[[dict[str, Any]], None] | None = None
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether a step's result is there only some time after its launch."""
+        return False
+
+    def launch(self, batches: list[Any], lr: float | None) -> Launched:
+        """Begin what `take` does; a step that is not finite withholds those launched after it."""
+        outcome = self.take(batches, lr)
+        return Launched(lambda: outcome)
+
+    def release(self) -> None:
+        """Free what is kept from one step to the next."""
 
     def take(self, batches: list[Any], lr: float | None) -> Outcome:
         """A step on the batches as if they were one, with this learning rate if one is given.
@@ -156,6 +176,10 @@ class Stepper:
 
 
 def _culprits(pairs: Pairs, norm: float) -> str:
-    bad = [name for name, p in pairs if not isfinite(global_norm([p.grad]))]
+    return describe_norm(norm, [n for n, p in pairs if not isfinite(global_norm([p.grad]))])
+
+
+def describe_norm(norm: float, bad: list[str]) -> str:
+    """The problem of a norm that is not finite, with the parameters to blame."""
     listed = ", ".join(bad[:10]) + (f" and {len(bad) - 10} more" if len(bad) > 10 else "")
     return f"the gradient's norm is {norm}; not finite: {listed or 'only the sum of squares'}"

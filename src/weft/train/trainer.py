@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import is_dataclass
 from functools import cached_property
-from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,13 +22,15 @@ from . import arguments, state
 from .callbacks import Callback, Callbacks
 from .collation import place_batch
 from .cursor import Cursor, continues
+from .frozen import FrozenParameters
 from .history import History
 from .interrupts import Interrupts
 from .objective import Means, Objective
 from .plan import TrainingPlan
 from .precision import Precision
 from .progress import progress_for
-from .step import Clip, Outcome, Stepper
+from .running import RunningSteps
+from .step import Clip, Stepper
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -60,7 +61,9 @@ class Trainer:
     clip_norm   the largest norm of all gradients together
     clip_value  the largest absolute value of each element of the gradients
     compile     whether steps and evaluations run as compiled programs (see `wf.compile`); the
-                model, the loss and the metrics must not look at values then
+                model, the loss and the metrics must not look at values then. A step is one
+                program (without a scaler, and if no callback has `on_gradients`), which keeps no
+                `.grad`; on a GPU the next one is launched before its numbers are read
     checkpoint  a `wf.CheckpointConfig`: what steps keep for the backward pass, and what they
                 compute again; or a budget of bytes for them
     device      where the model is moved to; batches go to the device of the model's parameters in
@@ -71,11 +74,15 @@ class Trainer:
     callbacks   `Callback`s, called in their order
     directory   where checkpoints go
     save_every  steps from one checkpoint to the next; one is saved at the end in any case
+    save_frozen  whether checkpoints hold parameters that do not require gradients; False: they are
+                told by name, shape, dtype and a digest of some of their elements, and a run is
+                resumed only with the same ones: load the base into the model before `fit`
     keep        how many of the newest checkpoints stay; None: all
     log_every   steps from one printed line to the next, where there is no bar
     progress    True: a bar at a terminal, lines elsewhere; "bar"; "lines"; False
-    nonfinite   "raise": a loss or gradient that is NaN or infinite is an error, before anything
-                has changed; "skip": that step is left out and recorded
+    nonfinite   "raise": a loss or gradient that is NaN or infinite is an error that names the
+                operation; the run is then where it was before that step, and saved if there is a
+                directory; "skip": that step is left out and recorded
     max_skips   so many steps left out in a row are an error (also those of a loss scale that
                 was too large)
     signals     whether SIGINT and SIGTERM wait for the end of the step and its checkpoint; a
@@ -114,6 +121,7 @@ class Trainer:
         callbacks: Iterable[Callback] = (),
         directory: str | PathLike[str] | None = None,
         save_every: int | None = None,
+        save_frozen: bool = True,
         keep: int | None = 3,
         log_every: int = 10,
         progress: bool | Literal["bar", "lines"] = True,
@@ -126,6 +134,7 @@ class Trainer:
         arguments.check_clip(clip_norm, clip_value)
         arguments.check_schedule(schedule)
         arguments.check_choice("compile", compile, (True, False))
+        arguments.check_choice("save_frozen", save_frozen, (True, False))
         arguments.check_choice("progress", progress, (True, False, "bar", "lines"))
         arguments.check_choice("nonfinite", nonfinite, ("raise", "skip"))
         self.model = model
@@ -137,6 +146,8 @@ class Trainer:
         self.own_ema: EMA | None = arguments.averages(ema, model, optimizer)
         self.directory: Path | None = None if directory is None else Path(directory)
         self.save_every: int | None = arguments.interval("save_every", save_every, directory)
+        self.save_frozen = save_frozen
+        self.frozen: FrozenParameters = FrozenParameters(model, optimizer)
         self.keep: int | None = None if keep is None else arguments.at_least_one("keep", keep)
         self.nonfinite = nonfinite
         self.max_skips: int = arguments.at_least_one("max_skips", max_skips)
@@ -222,7 +233,7 @@ class Trainer:
         self._logged |= numbers
 
     def weights(self) -> dict[str, Any]:
-        """Copies of the model's state and of the averages.
+        """Copies of the model's state and of the averages; frozen parameters with `save_frozen`.
 
         >>> import weft as wf
         >>> model = wf.nn.Linear(1, 1)
@@ -303,6 +314,7 @@ class Trainer:
         arguments.check_plan(plan, self.schedule)
         arguments.bind(self.optimizer, self.model)  # either may have changed since
         self._plan, self.stopped = plan, None
+        self.frozen = FrozenParameters(self.model, self.optimizer)
         with ExitStack() as stack:
             if self.directory is not None:
                 make_directories(self.directory)
@@ -359,11 +371,16 @@ class Trainer:
         self.idle = plan.nothing_to_do(self.step, self.epoch, self.stopped)
         if self.idle is not None and not resumed:
             warnings.warn(self.idle, errors.NothingToDoWarning, stacklevel=3)
-        while not self._over():
-            self._train_epoch(stepper, interrupts)
-            if interrupts.pending is not None:
-                self._save_if_moved()
-                interrupts.deliver()
+        steps = RunningSteps(self, stepper)
+        try:
+            while not self._over():
+                self._train_epoch(steps, interrupts)
+                if interrupts.pending is not None:
+                    self._save_if_moved()
+                    interrupts.deliver()
+        except BaseException:
+            steps.close()
+            raise
         self._save_if_moved()
         self.callbacks.call("on_fit_end", self)
 
@@ -374,75 +391,50 @@ class Trainer:
     def _kind_of_step(self) -> type[Stepper]:
         if not self.compile:
             return Stepper
-        from .compiled import CompiledStepper  # loads the compiler
+        if self.scaler is not None or self.callbacks.define("on_gradients"):
+            from .compiled import CompiledStepper  # loads the compiler
 
-        return CompiledStepper
+            return CompiledStepper
+        from .whole import WholeStepper
+
+        return WholeStepper
 
     def _over(self) -> bool:
         return self.stopped is not None or self._plan.is_done(self.step, self.epoch)
 
-    def _train_epoch(self, stepper: Stepper, interrupts: Interrupts) -> None:
+    def _train_epoch(self, steps: RunningSteps, interrupts: Interrupts) -> None:
         """The rest of an epoch, or a part of it.
 
         No batch beyond the last is requested, so that the loader's cursor stays in the epoch until
         the end of the epoch has been handled.
         """
         cursor, size = self.cursor, len(self._plan.loader)
-        batches, device = cursor.rest(), arguments.device_of(self.model)
+        batches = cursor.rest()
         while left := size - cursor.position:
+            start = steps.begin()
             group = [next(batches) for _ in range(min(left, self.accumulate))]
             cursor.note()
-            self._take(stepper, [place_batch(batch, device) for batch in group])
+            steps.launch(start, group, last=bool(interrupts.pending) or cursor.position == size)
             if interrupts.pending or (self._over() and cursor.position < size):
+                steps.settle()
                 return
         cursor.end_epoch()
         if self._plan.validates_epochs:
             self._validate()
         self.callbacks.call("on_epoch_end", self)
 
-    def _take(self, stepper: Stepper, batches: list) -> None:
-        lr = None if self.schedule is None else self.schedule.get_lr(self.step)
-        outcome = stepper.take(batches, lr)
-        self.samples += outcome.count
-        if outcome.problem is not None:
-            self._skip(outcome, len(batches))
-            return
-        self.step, self.skips = self.step + 1, 0
-        rate = self.optimizer.param_groups[0]["lr"]
-        loss, metrics = outcome.values["loss"], dict(outcome.values)
-        del metrics["loss"]
-        row = {"step": self.step, "epoch": self.epoch, "loss": loss, "grad_norm": outcome.norm}
-        row |= {"lr": nan if rate is None else rate, **metrics, **self._logged}
-        self.history.train.append(row)
+    def _acts_after(self, step: int) -> bool:
+        """Whether a step is followed by something that looks at the model, or by none."""
+        every = [n for n in (self._plan.validate_every, self.save_every) if n is not None]
+        return self._plan.is_done(step, self.epoch) or any(step % n == 0 for n in every)
+
+    def _end_step(self, row: dict[str, float]) -> None:
+        """What follows a step that was applied and recorded."""
         self.callbacks.call("on_step_end", self, row)
         if self._plan.validate_every is not None and self.step % self._plan.validate_every == 0:
             self._validate()
         if self.save_every is not None and self.step % self.save_every == 0:
             self.save()
-
-    def _skip(self, outcome: Outcome, batches: int) -> None:
-        """Record a skipped step, or raise after too many."""
-        self.skips += 1
-        first = self.cursor.position - batches
-        where = f"step {self.step + 1}, epoch {self.epoch}, batch {first}"
-        where += f" to {first + batches - 1}" if batches > 1 else ""
-        if self.nonfinite == "raise" and not outcome.overflow:
-            raise errors.AnomalyError(
-                f"Trainer: {where}: {outcome.problem}; nothing was changed. Train under "
-                "wf.detect_anomaly() to find the operation, lower the learning rate or clip, or "
-                "leave such steps out with nonfinite='skip'"
-            )
-        row = {"step": self.step + 1, "epoch": self.epoch, "batch": first}
-        row |= {"loss": outcome.values["loss"], "grad_norm": outcome.norm}
-        row["overflow"] = int(outcome.overflow)
-        self.history.skipped.append(row)
-        self.callbacks.call("on_skip", self, row)
-        if self.skips >= self.max_skips:
-            raise errors.AnomalyError(
-                f"Trainer: {where}: {outcome.problem}; {self.skips} steps in a row were left out "
-                f"(max_skips={self.max_skips}), so this is not a single bad batch. Train under "
-                "wf.detect_anomaly() to find the operation"
-            )
 
     # Validation
 
@@ -556,6 +548,7 @@ class Trainer:
         return path
 
     def _save_if_moved(self) -> None:
+        """Save a checkpoint if there is a directory, and the run has moved since the last one."""
         if self.directory is not None and self._saved != self._place():
             self.save()
 

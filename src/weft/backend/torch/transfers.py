@@ -1,9 +1,11 @@
-"""Saved tensors in host memory: copied out and back while the GPU computes."""
+"""Tensors in host memory: copied out, and saved ones back, while the GPU computes."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
+import numpy as np
 import torch
 
 # How many tensors are kept on the GPU until their copies are known to be complete, are copied back
@@ -34,6 +36,32 @@ class PinnedMemory:
 
 
 PINNED = PinnedMemory()
+
+
+def begin_read(x: torch.Tensor) -> Callable[[], np.ndarray]:
+    """Begin to copy a contiguous tensor to the host; the function waits for that copy only.
+
+    Later writes into x do not matter. The function is called once at most.
+    """
+    if not x.is_cuda:
+        there = x.numpy().copy()
+        return lambda: there
+    stream = torch.cuda.current_stream(x.device)
+    piece, event = PINNED.take(x.nbytes)
+    if event is not None:
+        stream.wait_event(event)
+    host = piece.view(x.dtype).view(x.shape)
+    with torch.cuda.stream(stream):
+        host.copy_(x, non_blocking=True)
+        copied = stream.record_event()
+
+    def read() -> np.ndarray:
+        copied.synchronize()
+        values = host.numpy().copy()
+        PINNED.give(piece, copied)
+        return values
+
+    return read
 
 
 class Streams:

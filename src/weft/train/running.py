@@ -1,0 +1,198 @@
+"""The steps of a run: launched, and settled in their order, at most one of them behind."""
+
+from collections import deque
+from dataclasses import replace
+from math import nan
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from .. import errors
+from ..arrays import random
+from ..core.record import record
+from . import arguments
+from .anomaly import find_operation
+from .collation import place_batch
+from .step import Launched, Outcome, Stepper
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+
+@record
+class StepStart:
+    """Where a run was before a step and its batches: enough to go back there.
+
+    step    how many steps it had
+    cursor  the state of the loader, the position and the epoch
+    rng     the random state
+    rates   the optimizer's learning rate, and those of its groups
+    """
+
+    step: int
+    cursor: tuple[Any, int, int]
+    rng: dict[str, int]
+    rates: tuple[Any, list[Any]]
+
+    @staticmethod
+    def of(trainer: "Trainer", step: int) -> "StepStart":
+        """The present place of a run."""
+        at, optimizer = trainer.cursor, arguments.base_of(trainer.optimizer)
+        rates = optimizer.config.lr, [group["lr"] for group in optimizer.param_groups]
+        return StepStart(step, (at.state, at.position, at.epoch), random.get_state(), rates)
+
+    def restore(self, trainer: "Trainer") -> None:
+        """Go back, if no step was applied since."""
+        at, optimizer = trainer.cursor, arguments.base_of(trainer.optimizer)
+        at.state, at.position, at.epoch = self.cursor
+        random.set_state(self.rng)
+        rate, each = self.rates
+        optimizer._config = replace(optimizer.config, lr=rate)
+        for group, own in zip(optimizer.param_groups, each, strict=True):
+            group["lr"] = own
+
+
+@record
+class RunningStep:
+    """A step that was launched and not settled.
+
+    start     where the run was before it
+    drawn     the random state after its batches were loaded
+    batches   as the loader gave them
+    rate      the learning rate of the first group
+    launched  its result
+    """
+
+    start: StepStart
+    drawn: dict[str, int]
+    batches: list[Any]
+    rate: Any
+    launched: Launched
+
+    @property
+    def where(self) -> str:
+        """The place of the step, for messages."""
+        _, first, epoch = self.start.cursor
+        last = f" to {first + len(self.batches) - 1}" if len(self.batches) > 1 else ""
+        return f"step {self.start.step + 1}, epoch {epoch}, batch {first}{last}"
+
+
+class RunningSteps:
+    """Launches the steps of a run, and settles them: counts, rows, callbacks, validation, saves."""
+
+    def __init__(self, trainer: "Trainer", stepper: Stepper):
+        self.trainer, self.stepper = trainer, stepper
+        self._unsettled: deque[RunningStep] = deque()
+        self._settling = False
+        fails = trainer.nonfinite == "raise" and trainer.scaler is None
+        self._behind = fails and stepper.runs_ahead and not trainer.callbacks.read_model
+
+    @property
+    def launched(self) -> int:
+        """How many steps the run has, with those that are not settled."""
+        return self.trainer.step + len(self._unsettled)
+
+    def begin(self) -> StepStart:
+        """The place of the run before its next step."""
+        return StepStart.of(self.trainer, self.launched)
+
+    def launch(self, start: StepStart, batches: list[Any], last: bool) -> None:
+        """Launch a step, and settle those before it; if it is the last for now, itself, too."""
+        trainer, drawn = self.trainer, random.get_state()
+        rate = None if trainer.schedule is None else trainer.schedule.get_lr(start.step)
+        device = arguments.device_of(trainer.model)
+        placed = [place_batch(batch, device) for batch in batches]
+        run = self.stepper.launch if self._behind else self._take
+        launched = run(placed, rate)
+        first = trainer.optimizer.param_groups[0]["lr"]
+        self._unsettled.append(RunningStep(start, drawn, batches, first, launched))
+        self.settle(0 if last or not self._behind or trainer._acts_after(self.launched) else 1)
+
+    def _take(self, batches: list[Any], rate: float | None) -> Launched:
+        outcome = self.stepper.take(batches, rate)
+        return Launched(lambda: outcome)
+
+    def settle(self, most: int = 0) -> None:
+        """Settle launched steps, but for the `most` last."""
+        self._settling = True
+        while len(self._unsettled) > most:
+            running = self._unsettled.popleft()
+            outcome = running.launched.result()
+            if outcome.problem is None:
+                self.trainer._end_step(self._count(running, outcome))
+            else:
+                self._withhold(running, outcome)
+        self._settling = False
+
+    def close(self) -> None:
+        """Settle the rest after an error: those steps were applied.
+
+        If a callback has raised it, callbacks are not called for them.
+        """
+        while self._settling and self._unsettled:
+            running = self._unsettled.popleft()
+            outcome = running.launched.result()
+            if outcome.problem is not None:
+                running.start.restore(self.trainer)
+                self._unsettled.clear()
+                return
+            self._count(running, outcome)
+        self.settle()
+
+    def _count(self, running: RunningStep, outcome: Outcome) -> dict[str, float]:
+        """Count a step that was applied; returns its row."""
+        trainer, rate = self.trainer, running.rate
+        trainer.samples += outcome.count
+        trainer.step, trainer.skips = trainer.step + 1, 0
+        loss, metrics = outcome.values["loss"], dict(outcome.values)
+        del metrics["loss"]
+        row = {"step": trainer.step, "epoch": trainer.epoch, "loss": loss}
+        row |= {"grad_norm": outcome.norm, "lr": nan if rate is None else rate}
+        row |= {**metrics, **trainer._logged}
+        trainer.history.train.append(row)
+        return row
+
+    def _withhold(self, running: RunningStep, outcome: Outcome) -> None:
+        """Record a skipped step, or raise after too many."""
+        trainer = self.trainer
+        if trainer.nonfinite == "raise" and not outcome.overflow:
+            self._fail(running, outcome)
+        trainer.samples += outcome.count
+        trainer.skips += 1
+        row = {"step": trainer.step + 1, "epoch": trainer.epoch, "batch": running.start.cursor[1]}
+        row |= {"loss": outcome.values["loss"], "grad_norm": outcome.norm}
+        row["overflow"] = int(outcome.overflow)
+        trainer.history.skipped.append(row)
+        trainer.callbacks.call("on_skip", trainer, row)
+        if trainer.skips >= trainer.max_skips:
+            raise errors.AnomalyError(
+                f"Trainer: {running.where}: {outcome.problem}; {trainer.skips} steps in a row were "
+                f"left out (max_skips={trainer.max_skips}), so this is not a single bad batch. "
+                "Train under wf.detect_anomaly() to find the operation"
+            )
+
+    def _fail(self, running: RunningStep, outcome: Outcome) -> NoReturn:
+        """Go back to where the run was before a step that is not finite, save, and raise.
+
+        Steps that were launched after it were withheld, too.
+        """
+        trainer = self.trainer
+        self._unsettled.clear()
+        running.start.restore(trainer)
+        saved = self._save()
+        device = arguments.device_of(trainer.model)
+        placed = [place_batch(batch, device) for batch in running.batches]
+        found = find_operation(self.stepper, placed, running.drawn)
+        raise errors.AnomalyError(
+            f"Trainer: {running.where}: {outcome.problem}; nothing was changed{saved}. {found}. "
+            "Lower the learning rate, clip, or leave such steps out with nonfinite='skip'"
+        )
+
+    def _save(self) -> str:
+        """Save the state before a step that is not finite; says where it is."""
+        directory = self.trainer.directory
+        if directory is None:
+            return ""
+        try:
+            self.trainer._save_if_moved()
+        except OSError as e:
+            return f", but the state before it could not be saved ({type(e).__name__}: {e})"
+        return f", and the state before it is saved in {directory}: resuming repeats this step"
