@@ -114,8 +114,8 @@ class RunningSteps:
         """Settle launched steps, but for the `most` last."""
         self._settling = True
         while len(self._unsettled) > most:
+            outcome = self._unsettled[0].launched.result()  # a signal may end the wait
             running = self._unsettled.popleft()
-            outcome = running.launched.result()
             if outcome.problem is None:
                 self.trainer._end_step(self._count(running, outcome))
             else:
@@ -128,8 +128,8 @@ class RunningSteps:
         If a callback has raised it, callbacks are not called for them.
         """
         while self._settling and self._unsettled:
+            outcome = self._unsettled[0].launched.result()  # a signal may end the wait
             running = self._unsettled.popleft()
-            outcome = running.launched.result()
             if outcome.problem is not None:
                 running.start.restore(self.trainer)
                 self._unsettled.clear()
