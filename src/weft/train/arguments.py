@@ -102,7 +102,7 @@ def trained_parameters(optimizer: AnyOptimizer) -> "list[tuple[str, Tensor]]":
 
 def self_averaging(optimizer: AnyOptimizer) -> SelfAveragingOptimizer | None:
     """The optimizer, if its steps average the parameters."""
-    base = _base(optimizer)
+    base = base_of(optimizer)
     return base if isinstance(base, SelfAveragingOptimizer) else None
 
 

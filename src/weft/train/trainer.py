@@ -487,6 +487,22 @@ class Trainer:
             )
         return means.result()
 
+    def averaged(self) -> AbstractContextManager[Any]:
+        """A block in which the parameters are their averages, if the run keeps any.
+
+        >>> import weft as wf
+        >>> model = wf.nn.Linear(1, 1, bias=False)
+        >>> trainer = wf.train.Trainer(
+        ...     model, wf.optim.SGD(model), wf.nn.MSELoss(), ema=0.5, progress=False
+        ... )
+        >>> before = model.weight.tolist()
+        >>> model.set_weights([[5.0]])
+        >>> with trainer.averaged():
+        ...     model.weight.tolist() == before
+        True
+        """
+        return self._weights_in_use(None)
+
     def _weights_in_use(self, averaged: bool | None) -> AbstractContextManager[Any]:
         """A block in which the parameters are those to evaluate."""
         own = arguments.self_averaging(self.optimizer)
