@@ -80,7 +80,7 @@ def caller(op: Op, public: bool = False) -> Caller:
     else:
         call = (_comparison_caller if op.arity == 2 else general_caller)(op, public)
     call.__name__ = call.__qualname__ = op.name
-    call.op = op  # type: ignore[attr-defined]
+    call.op = op  # type: ignore[union-attr,attr-defined]
     return call  # type: ignore[return-value]  # with `op` a Caller
 
 

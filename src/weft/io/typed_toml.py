@@ -210,7 +210,12 @@ def _nearest(hint: Any, value: Any) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-_WORDS = {bool: "true or false", int: "an integer", float: "a finite number", str: "a text"}
+_WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a finite number",
+    str: "a text",
+}
 _WORDS |= {Path: "a path, a text without control characters"}
 
 
@@ -231,5 +236,5 @@ def _expected(hint: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    kinds = {dict: "a table", list: "a list"}
+    kinds: dict[Any, str] = {dict: "a table", list: "a list"}
     return kinds[type(value)] if type(value) in kinds else f"{value!r:.60}"

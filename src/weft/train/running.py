@@ -157,7 +157,8 @@ class RunningSteps:
             self._fail(running, outcome)
         trainer.samples += outcome.count
         trainer.skips += 1
-        row = {"step": trainer.step + 1, "epoch": trainer.epoch, "batch": running.start.cursor[1]}
+        batch = running.start.cursor[1]
+        row: dict[str, float] = {"step": trainer.step + 1, "epoch": trainer.epoch, "batch": batch}
         row |= {"loss": outcome.values["loss"], "grad_norm": outcome.norm}
         row["overflow"] = int(outcome.overflow)
         trainer.history.skipped.append(row)

@@ -162,6 +162,7 @@ def test_masks_that_would_lose_digits_or_add_axes_are_left_to_the_tiles():
     ],
 )
 @pytest.mark.parametrize("lengths", [(128, 128), (129, 257), (65, 97)])
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS, but there was no current CUDA")
 def test_each_library_on_cuda(name, dtype, lengths, monkeypatch):
     """Alone, beside autograd in float64; what it refuses is done by the tiles."""
     kernels = getattr(attention_kernels, name)

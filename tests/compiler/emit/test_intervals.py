@@ -43,10 +43,15 @@ def check(row: str, rng: np.random.Generator) -> None:
     """Draw operands' bounds, note the row's, and look for values outside."""
     code = LLModule("", ("units",)).function("void", [])
     function = (UNARY | BINARY)[row]
-    ranges = [tuple(sorted(rng.choice(ENDS, 2))) for _ in range(1 if row in UNARY else 2)]
+    ranges = [
+        tuple(map(float, sorted(rng.choice(ENDS, 2)))) for _ in range(1 if row in UNARY else 2)
+    ]
     operands = [value(code, f"%x{k}", r) for k, r in enumerate(ranges)]
     if row == "multiply" and rng.random() < 0.3:
         operands[1], ranges[1] = operands[0], ranges[0]
+    elif row in BINARY and rng.random() < 0.4:  # a number of Python's, in either place
+        k = int(rng.integers(2))
+        operands[k], ranges[k] = float(ranges[k][0]), (ranges[k][0], ranges[k][0])
     y = LLValue(code, FLOAT, "%y")
     note_bounds(row, operands, y)
     low, high = bounds_of(y)

@@ -132,11 +132,12 @@ def outcome(text: Text, mode: str, jit, **noise) -> Run:
             try:
                 out = call(*args)
                 settle(world.device)
+                seen = _seen(out, args, world)  # a gradient may be of a transformation that ended
             except Exception as e:
                 run.error = e
                 forget_late()
                 return run
-            run.leaves.append(_seen(out, args, world))
+            run.leaves.append(seen)
             world.changes(k + 1)
             scope["B0"] = world.B0
     return run

@@ -229,7 +229,10 @@ def upload(raw: np.ndarray, target: torch.device) -> torch.Tensor:
     # A graph would read that memory again at each replay.
     if target.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("it brings numbers of the host's to the GPU")
-    host = pinned(raw.shape, raw_dtype(raw.dtype))
+    # Its axes lie as those of the array: kernels may depend on that, and give other bits.
+    order = sorted(range(raw.ndim), key=lambda i: -abs(raw.strides[i]))
+    host = pinned(tuple([raw.shape[i] for i in order]), raw_dtype(raw.dtype))
+    host = host.permute([order.index(i) for i in range(raw.ndim)])
     if raw.dtype == dtypes.bfloat16:
         np.copyto(host.view(torch.uint16).numpy(), raw.view(np.uint16))
     else:

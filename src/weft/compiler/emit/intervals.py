@@ -77,8 +77,8 @@ def note_bounds(row: str, operands: Sequence[Any], y: LLValue) -> None:
     """Keep the bounds of y, a row of values and Python's numbers, where units may use them."""
     if "units" not in y.code.module.features or row not in _ROWS or not y.type.is_float:
         return
-    same = [isinstance(x, LLValue) and x.name == operands[0].name for x in operands]
-    if row == "multiply" and all(same):
+    names = {x.name if isinstance(x, LLValue) else None for x in operands}
+    if row == "multiply" and len(names) == 1 and None not in names:
         found = _square(bounds_of(operands[0]))
     else:
         found = _ROWS[row](*map(bounds_of, operands))
@@ -90,7 +90,7 @@ def bounds_of(x: Any) -> Interval:
     if isinstance(x, LLValue):
         return x.code.memo.get(("bounds", x.name), _ALL)
     number = float(x)
-    return _ALL if math.isnan(number) else (number, number)
+    return (number, number) if math.isfinite(number) else _ALL
 
 
 def lies_within(x: LLValue, low: float, high: float) -> bool:
