@@ -28,7 +28,7 @@ def run(arguments: list[str]) -> int:
     try:
         found = app(arguments, standalone_mode=False)
     except wf.errors.WeftError as e:
-        notes.print(f"weft: {_plain(e)}", style="red", markup=False, highlight=False)
+        notes.print(f"weft: {e.message}", style="red", markup=False, highlight=False)
         return 2
     except typer.Abort:
         return 130
@@ -36,16 +36,12 @@ def run(arguments: list[str]) -> int:
         notes.print("weft: interrupted; the same command goes on from the last checkpoint")
         return 130
     except Exception as e:
-        if not hasattr(e, "format_message"):  # not one of the parser's
+        told = getattr(e, "format_message", None)  # the parser's, which differs between versions
+        if told is None:
             raise
-        notes.print(f"weft: {e.format_message()}", style="red", markup=False, highlight=False)
+        notes.print(f"weft: {told()}", style="red", markup=False, highlight=False)
         return 2
     return found if isinstance(found, int) else 0
-
-
-def _plain(e: wf.errors.WeftError) -> str:
-    """A message without the line of this program's code."""
-    return str(e.args[0]) if e.args else str(e)
 
 
 @app.command()

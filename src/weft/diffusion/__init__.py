@@ -13,18 +13,23 @@ from .latents import (
 )
 from .layout import to_original
 from .sampler import euler_sample, sigma_schedule
+from .training.config import TrainConfig, read_config
+from .training.run import train
 
 __all__ = [
     "Flux",
     "FluxConfig",
     "NoiseConfig",
+    "TrainConfig",
     "euler_sample",
     "image_ids",
     "pack_latents",
+    "read_config",
     "scale_latents",
     "sigma_schedule",
     "text_ids",
     "to_original",
+    "train",
     "unpack_latents",
     "unscale_latents",
 ]

@@ -31,7 +31,7 @@ class NoiseConfig:
                 sampler takes for so many tokens
     weighting   what errors are multiplied by: "none", "sigma_sqrt" (σ⁻²), "cosmap"
     loss        "mse", or "huber"
-    huber_delta where "huber" changes from squares to absolute values
+    huber_delta  where "huber" changes from squares to absolute values
 
     >>> import weft as wf
     >>> wf.diffusion.NoiseConfig(shift="resolution").sampling

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
@@ -260,7 +261,19 @@ class PreviewSection:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A whole configuration, as `wf.diffusion.read_config` reads it from a file."""
+    """A whole configuration, as `wf.diffusion.read_config` reads it from a file.
+
+    model, data, train, output  the base, the folders, the run, and what it leaves
+    adapter                     what is trained
+    images, encoders            how images and captions become what the model takes
+    noise                       levels of noise, and the loss
+    optimizer, schedule         by name, with their options
+    validation, preview         while training
+
+    >>> import weft as wf
+    >>> list(wf.diffusion.TrainConfig.__dataclass_fields__)[:4]
+    ['model', 'data', 'train', 'output']
+    """
 
     model: ModelSection
     data: tuple[FolderSection, ...]
@@ -276,12 +289,27 @@ class TrainConfig:
     preview: PreviewSection = field(default_factory=PreviewSection)
 
 
-def read_config(path: str | Path) -> TrainConfig:
+def read_config(path: str | PathLike[str]) -> TrainConfig:
     """A configuration from a TOML file; relative paths are those beside the file.
 
     path  the file
 
     What is wrong is one `wf.errors.ConfigError` with a line for each problem.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import weft as wf
+    >>> with tempfile.TemporaryDirectory() as here:
+    ...     file = Path(here, "run.toml")
+    ...     _ = file.write_text('''
+    ...         model.path = "flux"
+    ...         train.steps = 100
+    ...         output.directory = "run"
+    ...         [[data]]
+    ...         path = "images"
+    ...     ''')
+    ...     wf.diffusion.read_config(file).train.steps
+    100
     """
     path = Path(path)
     config, problems = read_toml(path, TrainConfig)

@@ -69,7 +69,7 @@ def velocity(
     guidance       a number, which models without a guidance embedding are not told
     """
     n, _, height, width = noisy.shape
-    dtype, device = model.x_embedder.bias.dtype, noisy.device
+    dtype, device = model.x_embedder.weight.dtype, noisy.device
     told = wf.full((n,), guidance, dtype=wf.float32, device=device)
     return model(
         pack_latents(noisy).to(dtype),

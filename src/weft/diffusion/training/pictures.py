@@ -58,7 +58,7 @@ def sample_latents(
     how            steps, guidance, noise and size
     channels       of the latents
     """
-    device = model.x_embedder.bias.device
+    device = model.x_embedder.weight.device
     text, pool = (wf.tensor(x[None], device=device) for x in (prompt_embeds, pooled))
     noise = wf.randn(
         (1, channels, how.height, how.width),

@@ -77,7 +77,7 @@ def _constant(lr: float, warmup_steps: int = 0) -> Any:
     return schedulers.LinearScheduler(0.0, lr, warmup_steps) if warmup_steps else None
 
 
-def _linear(lr: float, end_lr: float, warmup_steps: int, total_steps: int) -> Any:
+def _linear(lr: float, end_lr: float = 0.0, warmup_steps: int = 0, total_steps: int = 1) -> Any:
     return schedulers.PolynomialScheduler(lr, end_lr, total_steps, 1.0, warmup_steps)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +15,13 @@ from ..data import CachedDataset, CacheReport, Encoders, cache
 from ..weights import model_sizes
 from . import build
 from .callbacks import AdapterFiles, Previews, Prompt
+from .config import TrainConfig, read_config
 from .objective import FlowObjective
 from .pictures import Sampling
 from .validation import ValidationBatches, split_samples
 
 if TYPE_CHECKING:
     from ..flux import Flux
-    from .config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,13 @@ def prepare_data(
         raise wf.errors.DatasetError(
             "no image is left to train on; see the list of problems, or lower validation.share"
         )
-    parts = [CachedDataset(s, encoders, settings, folder) if s else None for s in (trained, kept)]
-    return RunData(encoders, parts[0], parts[1], report)  # type: ignore[arg-type]
+    prompts = config.preview.prompts
+    return RunData(
+        encoders,
+        CachedDataset(trained, encoders, settings, folder, prompts),
+        CachedDataset(kept, encoders, settings, folder) if kept else None,
+        report,
+    )
 
 
 def make_trainer(config: TrainConfig, model: Flux, data: RunData, steps: int) -> Any:
@@ -114,12 +121,23 @@ def _previews(config: TrainConfig, data: RunData) -> Previews:
     return Previews(prompts, how, section.every, config.output.directory / "previews", image)
 
 
-def train(config: TrainConfig, progress: Callable[[str, int, int], None] | None = None) -> Path:
+def train(
+    config: TrainConfig | str | PathLike[str],
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Path:
     """Train adapters; a run that was interrupted goes on. Returns the adapter file.
 
-    config    what `read_config` gave
+    config    a TOML file, or what `read_config` gave
     progress  of the cache: called with a stage, how much of it is done, and how much there is
+
+    >>> import weft as wf
+    >>> wf.diffusion.train("none.toml")
+    Traceback (most recent call last):
+        ...
+    weft.errors.ConfigError: none.toml: cannot be read: No such file or directory (at ...)
     """
+    if not isinstance(config, TrainConfig):
+        config = read_config(config)
     data = prepare_data(config, progress)
     wf.random.seed(config.train.seed)
     model = build.load_model(config)
@@ -130,13 +148,15 @@ def train(config: TrainConfig, progress: Callable[[str, int, int], None] | None 
     if data.validation is not None:
         section = config.validation
         validation = ValidationBatches(data.validation, section.levels, config.train.seed)
-    trainer.fit(
-        loader,
-        epochs=config.train.epochs,
-        steps=config.train.steps,
-        validation=validation,
-        validate_every=None if validation is None else config.validation.every,
-        resume="auto",
-    )
+    deterministic = wf.deterministic(config.train.seed) if config.train.deterministic else None
+    with deterministic or nullcontext():
+        trainer.fit(
+            loader,
+            epochs=config.train.epochs,
+            steps=config.train.steps,
+            validation=validation,
+            validate_every=None if validation is None else config.validation.every,
+            resume="auto",
+        )
     layout = "" if "peft" in config.output.layouts else "-kohya"
     return config.output.directory / "adapters" / f"{config.output.name}{layout}.safetensors"

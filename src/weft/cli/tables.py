@@ -1,0 +1,27 @@
+"""What the commands print as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from ..nn.lora.reading import LoRASummary
+
+
+def adapter_table(found: LoRASummary) -> Group:
+    """The modules of an adapter file."""
+    table = Table("module", "kind", "shape", "rank", "alpha", "‖B·A‖", box=None, pad_edge=False)
+    for name, m in found.modules.items():
+        rank = "–" if m.rank is None else f"{m.rank}"
+        shape = f"{m.shape[0]}×{m.shape[1]}"
+        table.add_row(name, m.kind, shape, rank, f"{m.alpha:g}", f"{m.norm:.3g}")
+    idle = sum([not 0 < m.norm < float("inf") for m in found.modules.values()])
+    lines = [f"layout {found.layout}, {len(found.modules)} modules, {', '.join(found.dtypes)}"]
+    if idle:
+        lines.append(f"{idle} of them do nothing: their update is zero or not finite")
+    lines += [f"{key} = {value[:200]}" for key, value in found.metadata.items()]
+    return Group(table, Text("\n".join([*lines, *found.faults])))
