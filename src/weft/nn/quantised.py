@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from .. import errors
 from ..arrays.arguments import as_tensor
@@ -111,6 +111,8 @@ class Linear8bit(Module):
     """
 
     bias: Parameter | None
+    # Buffers that stay as they are: checkpoints of fine-tuning need not hold them.
+    constant_buffers: ClassVar[tuple[str, ...]] = ("codes", "scales")
     codes: Tensor
     scales: Tensor
 

@@ -34,7 +34,8 @@ class FrozenParameters:
     """The parameters that a run does not change, by name.
 
     A parameter is frozen if it does not require gradients, and the optimizer has never changed
-    it. Its digest is computed once.
+    it. So are the buffers that a module lists in `constant_buffers`, as 8-bit weights. Digests
+    are computed once.
     """
 
     def __init__(self, model: "Module", optimizer: "AnyOptimizer"):
@@ -45,10 +46,19 @@ class FrozenParameters:
         """The frozen parameters as they are now."""
         base = arguments.base_of(self._optimizer)
         changed = {id(e.param) for e in base.entries() if e.key in base.state}
+        constant = self._constant_buffers()
         return {
             name: x
             for name, x in self._model.state_dict(keep_vars=True).items()
-            if isinstance(x, Parameter) and not x.requires_grad and id(x) not in changed
+            if name in constant
+            or (isinstance(x, Parameter) and not x.requires_grad and id(x) not in changed)
+        }
+
+    def _constant_buffers(self) -> set[str]:
+        return {
+            f"{name}.{buffer}" if name else buffer
+            for name, module in self._model.named_modules()
+            for buffer in getattr(module, "constant_buffers", ())
         }
 
     def describe(self) -> FrozenTable:

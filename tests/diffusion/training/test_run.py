@@ -11,7 +11,7 @@ from weft.diffusion.training.config import read_config
 from weft.diffusion.training.run import prepare_data, train
 from weft.diffusion.training.validation import ValidationBatches, split_samples
 
-from .tiny import SECTIONS, make_files, write_config
+from .tiny import SECTIONS, SIZES, make_files, write_config
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +96,19 @@ def test_a_share_is_kept_apart_by_content(files):
         s.digest for s in samples[::2]
     }
     assert split_samples(samples, 0.0, 0)[1] == list(samples)
+
+
+@pytest.mark.parametrize("quantise", ["", 'quantise = "int8"'])
+def test_checkpoints_hold_adapters_only(files, quantise):
+    """Neither frozen parameters nor 8-bit weights; another base is refused."""
+    name = "eight" if quantise else "plain"
+    model = f"{SECTIONS['model']}\n{quantise}"
+    run(files, name, model=model, preview="")
+    (state,) = (files / name / "step-00000006").glob("model_state*.safetensors")
+    header = wf.io.read_header(state)
+    assert len(header.entries) == 34 and all(".lora_" in n for n in header.entries)
+    wf.random.seed(6)
+    wf.diffusion.Flux(SIZES).save(files / f"other-{name}")
+    longer = SECTIONS["train"].replace("steps = 6", "steps = 7")
+    with pytest.raises(wf.errors.StateMismatch, match="other values than the base"):
+        run(files, name, model=model.replace("model", f"other-{name}"), preview="", train=longer)
