@@ -81,6 +81,8 @@ def _columns(optimizer: Any, batch: _Batch, gradients: dict[str, Any]) -> list[l
         p, own = e.param._data, state.get(e.key)
         if p is not known() or own is None or e.group is not group or g.__class__ not in GROUND:
             return None
+        if p.shape != like[-1] or not p.is_contiguous():  # turned around in place
+            return None
         raw = g._data
         if (raw.__class__, raw.dtype, raw.device, raw.shape) != like:
             return None
@@ -88,7 +90,7 @@ def _columns(optimizer: Any, batch: _Batch, gradients: dict[str, Any]) -> list[l
             return None
         found = [own.get(name) for name, _ in arrays]
         for array, (_, reference) in zip(found, arrays, strict=True):
-            if array is None or array is not reference():
+            if array is None or array is not reference() or not array.is_contiguous():
                 return None
         ps.append(p)
         gs.append(raw.contiguous())

@@ -230,7 +230,7 @@ def upload(raw: np.ndarray, target: torch.device) -> torch.Tensor:
     if target.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("it brings numbers of the host's to the GPU")
     # Its axes lie as those of the array: kernels may depend on that, and give other bits.
-    order = sorted(range(raw.ndim), key=lambda i: -abs(raw.strides[i]))
+    order = np.argsort([-np.abs(n) for n in raw.strides], kind="stable").tolist()
     host = pinned(tuple([raw.shape[i] for i in order]), raw_dtype(raw.dtype))
     host = host.permute([order.index(i) for i in range(raw.ndim)])
     if raw.dtype == dtypes.bfloat16:
