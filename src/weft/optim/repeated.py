@@ -78,24 +78,30 @@ def _columns(optimizer: Any, batch: _Batch, gradients: dict[str, Any]) -> list[l
     ps, gs, held = [], [], []
     for e, known, like, arrays in rows:
         g: Any = gradients.get(e.key)
-        p, own = e.param._data, state.get(e.key)
-        if p is not known() or own is None or e.group is not group or g.__class__ not in GROUND:
+        p: Any = e.param._data
+        own = state.get(e.key)
+        if own is None or e.group is not group or g.__class__ not in GROUND:
             return None
-        if p.shape != like[-1] or not p.is_contiguous():  # turned around in place
+        if p.shape != like[-1] or not _is_as_known(p, known):
             return None
         raw = g._data
         if (raw.__class__, raw.dtype, raw.device, raw.shape) != like:
             return None
         if [own.get(name) for name in counts] != expected or BACKENDS[p.__class__].is_frozen(p):
             return None
-        found = [own.get(name) for name, _ in arrays]
+        found: list[Any] = [own.get(name) for name, _ in arrays]
         for array, (_, reference) in zip(found, arrays, strict=True):
-            if array is None or array is not reference() or not array.is_contiguous():
+            if array is None or not _is_as_known(array, reference):
                 return None
         ps.append(p)
         gs.append(raw.contiguous())
         held.append(found)
     return [ps, gs, *map(list, zip(*held, strict=True))]
+
+
+def _is_as_known(x: Any, known: "ref[Any]") -> bool:
+    """Whether an array is the one that is known, and was not turned around in place."""
+    return x.is_contiguous() and x is known()
 
 
 def _advance_counts(optimizer: Any, batch: _Batch) -> dict[str, Any]:
