@@ -26,7 +26,7 @@ def test_train_check_and_cache(files, capsys):
     assert "adapter.safetensors" in capsys.readouterr().out.replace("\n", "")
 
 
-def test_inspect_and_convert(tmp_path, capsys):
+def test_inspect(tmp_path, capsys):
     model = wf.diffusion.Flux(SIZES)
     wf.nn.add_lora(model, "*.attn.to_q", rank=2)
     for _, p in model.lora_parameters():
@@ -34,7 +34,28 @@ def test_inspect_and_convert(tmp_path, capsys):
     wf.nn.save_lora(model, tmp_path / "a.safetensors")
     assert main(["inspect", str(tmp_path / "a.safetensors")]) == 0
     shown = capsys.readouterr().out
-    assert "transformer_blocks.0.attn.to_q" in shown and "layout peft, 2 modules" in shown
+    assert "transformer.transformer_blocks.0.attn.to_q" in shown.replace("\n", "")
+    assert "layout peft, 2 modules" in shown
+
+
+def test_convert_there_and_back(tmp_path):
+    """A file of Flux's own sizes, of which no weights are needed."""
+    model = wf.diffusion.Flux(
+        wf.diffusion.FluxConfig(num_layers=1, num_single_layers=1), empty=True
+    )
+    wf.nn.add_lora(model, ["*.attn.to_q", "norm_out.linear", "*.ff.net.2"], rank=2)
+    for _, p in model.lora_parameters():
+        wf.nn.init.normal_(p)
+    files = [str(tmp_path / f"{name}.safetensors") for name in "abc"]
+    wf.nn.save_lora(model, files[0])
+    with pytest.warns(wf.errors.AdapterWarning, match="norm_out"):  # diffusers passes it over
+        assert main(["convert", *files[:2], "--layout", "kohya"]) == 0
+    assert wf.nn.lora_summary(files[1]).layout == "kohya"
+    assert main(["convert", *files[1:], "--layout", "peft"]) == 0
+    before, after = (wf.io.load_safetensors(files[k]) for k in (0, 2))
+    assert set(before) == set(after)
+    assert all(wf.allclose(before[name], after[name], atol=1e-6) for name in before)
+    assert main(["convert", *files[1:], "--layout", "comfy"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -94,10 +94,10 @@ def test_one_file_in_either_layout(tmp_path, layout, prefix, guided):
 
 
 FAULTS = {
-    "halves": ("_SWAPPED", "none"),
+    "halves": ("SWAPPED", "none"),
     "order of keys and values": (
-        "_SINGLE",
-        layouts._SINGLE | {"linear1": ("attn.to_q", "attn.to_v", "attn.to_k", "proj_mlp")},
+        "SINGLE",
+        layouts.SINGLE | {"linear1": ("attn.to_q", "attn.to_v", "attn.to_k", "proj_mlp")},
     ),
 }
 

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 def adapter_table(found: LoRASummary) -> Group:
     """The modules of an adapter file."""
-    table = Table("module", "kind", "shape", "rank", "alpha", "‖B·A‖", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("module", overflow="fold")  # names are read whole
+    for name in ("kind", "shape", "rank", "alpha", "‖B·A‖"):
+        table.add_column(name, no_wrap=True)
     for name, m in found.modules.items():
         rank = "–" if m.rank is None else f"{m.rank}"
         shape = f"{m.shape[0]}×{m.shape[1]}"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Layout = Literal["diffusers", "original"]
 Shape = tuple[int, ...]
 
-_OUTSIDE = {
+OUTSIDE = {
     "img_in": ("x_embedder",),
     "txt_in": ("context_embedder",),
     "time_in.in_layer": ("time_text_embed.timestep_embedder.linear_1",),
@@ -32,7 +32,7 @@ _OUTSIDE = {
     "final_layer.adaLN_modulation.1": ("norm_out.linear",),
     "final_layer.linear": ("proj_out",),
 }
-_DOUBLE = {
+DOUBLE = {
     "img_mod.lin": ("norm1.linear",),
     "txt_mod.lin": ("norm1_context.linear",),
     "img_attn.qkv": ("attn.to_q", "attn.to_k", "attn.to_v"),
@@ -48,7 +48,7 @@ _DOUBLE = {
     "txt_mlp.0": ("ff_context.net.0.proj",),
     "txt_mlp.2": ("ff_context.net.2",),
 }
-_SINGLE = {
+SINGLE = {
     "modulation.lin": ("norm.linear",),
     "linear1": ("attn.to_q", "attn.to_k", "attn.to_v", "proj_mlp"),
     "linear2": ("proj_out",),
@@ -57,12 +57,12 @@ _SINGLE = {
 }
 # Prefixes of diffusers, prefixes of the original, original names and the names stacked in them.
 _PLACES = (
-    ("", "", _OUTSIDE),
-    ("transformer_blocks.", "double_blocks.", _DOUBLE),
-    ("single_transformer_blocks.", "single_blocks.", _SINGLE),
+    ("", "", OUTSIDE),
+    ("transformer_blocks.", "double_blocks.", DOUBLE),
+    ("single_transformer_blocks.", "single_blocks.", SINGLE),
 )
 _NAME = re.compile(r"(?:(?P<blocks>(?:single_)?transformer_blocks\.)(?P<i>\d+)\.)?(?P<module>.+)\.")
-_SWAPPED = "norm_out.linear"
+SWAPPED = "norm_out.linear"
 
 
 class Rows(NamedTuple):
@@ -103,7 +103,7 @@ def stored_rows(shapes: Mapping[str, Shape], layout: Layout) -> dict[str, list[R
         for _, name in sorted(names.items()):
             end, half = at + shapes[name][0], at + shapes[name][0] // 2
             found[name] = [Rows(source, at, end)]
-            if name.startswith(_SWAPPED):
+            if name.startswith(SWAPPED):
                 found[name] = [Rows(source, half, end), Rows(source, at, half)]
             at = end
     return found

@@ -8,36 +8,8 @@ from collections.abc import Iterable, Mapping
 from ..nn.lora.inject import linear_layers
 from ..nn.lora.names import AdapterGroup, AdapterNames
 from ..nn.module import Module
+from .layout import DOUBLE, OUTSIDE, SINGLE, SWAPPED
 
-_STEM = {
-    "img_in": "x_embedder",
-    "txt_in": "context_embedder",
-    "time_in.in_layer": "time_text_embed.timestep_embedder.linear_1",
-    "time_in.out_layer": "time_text_embed.timestep_embedder.linear_2",
-    "guidance_in.in_layer": "time_text_embed.guidance_embedder.linear_1",
-    "guidance_in.out_layer": "time_text_embed.guidance_embedder.linear_2",
-    "vector_in.in_layer": "time_text_embed.text_embedder.linear_1",
-    "vector_in.out_layer": "time_text_embed.text_embedder.linear_2",
-    "final_layer.adaLN_modulation.1": "norm_out.linear",
-    "final_layer.linear": "proj_out",
-}
-_DOUBLE = {
-    "img_mod.lin": ("norm1.linear",),
-    "txt_mod.lin": ("norm1_context.linear",),
-    "img_attn.qkv": ("attn.to_q", "attn.to_k", "attn.to_v"),
-    "txt_attn.qkv": ("attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj"),
-    "img_attn.proj": ("attn.to_out.0",),
-    "txt_attn.proj": ("attn.to_add_out",),
-    "img_mlp.0": ("ff.net.0.proj",),
-    "img_mlp.2": ("ff.net.2",),
-    "txt_mlp.0": ("ff_context.net.0.proj",),
-    "txt_mlp.2": ("ff_context.net.2",),
-}
-_SINGLE = {
-    "modulation.lin": ("norm.linear",),
-    "linear1": ("attn.to_q", "attn.to_k", "attn.to_v", "proj_mlp"),
-    "linear2": ("proj_out",),
-}
 _BLOCK = re.compile(r"((?:single_)?transformer_blocks)\.(\d+)\.")
 
 
@@ -52,13 +24,13 @@ class FluxAdapterNames(AdapterNames):
         have = set(self.names)
         blocks = {(m[1], int(m[2])) for n in self.names if (m := _BLOCK.match(n))}
         groups = [
-            AdapterGroup(f, (n,), swap=n == "norm_out.linear")
-            for f, n in _STEM.items()
-            if n in have
+            AdapterGroup(file, parts, swap=SWAPPED in parts)
+            for file, parts in OUTSIDE.items()
+            if have.issuperset(parts)
         ]
         for kind, i in sorted(blocks):
             original, table = (
-                ("single_blocks", _SINGLE) if "single" in kind else ("double_blocks", _DOUBLE)
+                ("single_blocks", SINGLE) if "single" in kind else ("double_blocks", DOUBLE)
             )
             for file, parts in table.items():
                 inner = tuple(f"{kind}.{i}.{p}" for p in parts)
