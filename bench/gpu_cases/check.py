@@ -25,15 +25,26 @@ def errors(found: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> di
     return {name: (off / max(size, 1e-300)) ** 0.5 for name, (off, size) in sums.items()}
 
 
-def judge(mine: dict[str, float], torchs: dict[str, float] | None, tolerance: float) -> float:
+def rounding_of_sum(terms: torch.Tensor) -> float:
+    """How far the sum of float32 terms may be off if each is off by one unit in the last place."""
+    return (2**-23 * terms.abs().sum() / terms.sum().abs()).item()
+
+
+def judge(
+    mine: dict[str, float],
+    torchs: dict[str, float] | None,
+    tolerance: float,
+    rounding: dict[str, float] | None = None,
+) -> float:
     """The largest error; raises `Wrong` if one is larger than allowed.
 
     Twice the error that PyTorch makes in the same precision is allowed, too: it tells how well the
-    numbers are determined at all.
+    numbers are determined at all. So is what the rounding of terms makes of a sum that cancels.
     """
     for name, error in mine.items():
         peer = torchs[name] if torchs else 0.0
-        allowed = min(max(tolerance, 2 * peer), LARGEST) if torchs else LARGEST
+        own = (rounding or {}).get(name, 0.0)
+        allowed = min(max(tolerance, 2 * peer, own), LARGEST) if torchs else LARGEST
         if not error <= allowed:
             raise Wrong(f"{name}: error {error:.1e}, allowed {allowed:.1e}")
     return max(mine.values())

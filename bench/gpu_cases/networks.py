@@ -5,12 +5,15 @@ from typing import Any
 from .sides import Library, Named
 
 
-def chain(lib: Library, p: Named, held: Named) -> Any:
+def chain(lib: Library, p: Named, _: Named) -> Any:
     """The sum of four times tanh(x)·exp(−x²) + sin(x)."""
-    x, xp = p["x"], lib.xp
+    return chain_terms(lib.xp, p["x"]).sum()
+
+
+def chain_terms(xp: Any, x: Any) -> Any:
     for _ in range(4):
         x = xp.tanh(x) * xp.exp(-(x * x)) + xp.sin(x)
-    return x.sum()
+    return x
 
 
 def layer_norm(lib: Library, p: Named, _: Named) -> Any:

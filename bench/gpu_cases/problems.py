@@ -38,6 +38,7 @@ class Problem:
     floor      milliseconds that memory traffic or products take by themselves on an H200
     seconds    how long the line may take, and how long one contender may take to be built
     steps      whether peak memory and first calls in processes of their own belong to it
+    terms      what the result is the sum of, if its terms cancel
     """
 
     title: str
@@ -53,6 +54,7 @@ class Problem:
     floor: float | None = None
     seconds: tuple[int, int] = (45, 20)
     steps: bool = False
+    terms: Callable[[Data], torch.Tensor] | None = None
 
 
 class Normal:
@@ -78,6 +80,10 @@ class Normal:
 
 def _chain(place: Place) -> Data:
     return Data({"x": Normal(place)(1 << (12 if place.tiny else 26))})
+
+
+def _chain_terms(data: Data) -> torch.Tensor:
+    return networks.chain_terms(torch, data.params["x"].double())
 
 
 def _adamw(place: Place) -> Data:
@@ -264,6 +270,7 @@ PROBLEMS = {
         *(_chain, networks.chain, 1e-5),
         goal=0.35,
         floor=0.13,
+        terms=_chain_terms,
     ),
     "adamw": Problem(
         "AdamW, 10⁹ float32 in 60 arrays (PyTorch's fused)",

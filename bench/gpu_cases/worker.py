@@ -79,6 +79,9 @@ class Contest:
         self.problem, self.place, self.tell = problem, place, tell
         self.data = problem.data(place)
         self.exact = torch_side.reference(problem, self.data, place)
+        terms = problem.terms and problem.terms(self.data)
+        self.rounding = {} if terms is None else {"result": check.rounding_of_sum(terms)}
+        del terms  # memory that no contender is to be charged for
         given = [*self.data.inputs.values(), *self.data.frozen.values(), *self.data.grads.values()]
         given += [] if self.data.cotangent is None else [self.data.cotangent]
         self.shared = sum(x.nbytes for x in given)
@@ -118,7 +121,7 @@ class Contest:
         if expected != set(found):
             raise check.Wrong(f"no {', '.join(sorted(expected ^ set(found)))}")
         errors = check.errors(found, self.exact)
-        worst = check.judge(errors, self.torchs, self.problem.tolerance)
+        worst = check.judge(errors, self.torchs, self.problem.tolerance, self.rounding)
         if way == EAGER:
             self.torchs = errors
         return {"first": first, "error": worst}
