@@ -85,6 +85,17 @@ def test_numpy_arrays_and_the_loop_of_a_library():
     assert timed == {EAGER, OURS, OURS_COMPILED, CUDNN}, lines
 
 
+def test_a_sum_that_cancels_is_judged_by_the_rounding_of_its_terms():
+    terms = torch.randn(1 << 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    bound = check.rounding_of_sum(terms)
+    rounded = abs((terms.float().double().sum() - terms.sum()) / terms.sum()).item()
+    assert 0 < rounded <= bound < 0.01
+    check.judge({"result": bound}, {"result": 0.0}, 0.0, {"result": bound})
+    for name, error in (("result", 1.01 * bound), ("gradient of x", bound)):
+        with pytest.raises(check.Wrong, match="error"):
+            check.judge({name: error}, {name: 0.0}, 0.0, {"result": bound})
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_one_wrong_array_is_refused(name):
     problem = in_float32(name)
