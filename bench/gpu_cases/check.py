@@ -26,8 +26,12 @@ def errors(found: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> di
 
 
 def rounding_of_sum(terms: torch.Tensor) -> float:
-    """How far the sum of float32 terms may be off if each is off by one unit in the last place."""
-    return (2**-23 * terms.abs().sum() / terms.sum().abs()).item()
+    """How far the sum of float32 terms may be off if every rounding is off by chance.
+
+    Each term is off by 2⁻²⁴ of it, and so is each partial sum: of m terms added one after another
+    they are √(m/2) as large together. A GPU's thread adds hundreds, so 2⁻²⁰ of the terms' norm.
+    """
+    return (2**-20 * terms.norm() / terms.sum().abs()).item()
 
 
 def judge(

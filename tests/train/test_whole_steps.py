@@ -71,6 +71,7 @@ def test_what_is_read_is_what_was_there_when_the_read_began(device):
 
 
 @cuda
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_a_launch_on_cuda_waits_for_nothing(monkeypatch):
     way, launch, count = Way(3), WholeStepper.launch, 0
     way.accumulate, way.samples, way.ema = 2, 24, 0.9
