@@ -54,8 +54,10 @@ def run_worker(arguments: list[str], most: float, caches: Path) -> tuple[list[Li
 
 
 def _variables(caches: Path) -> dict[str, str]:
+    """The environment of a process: caches of its own; modules are compiled once, as installed."""
     return {
-        **os.environ,
+        **{k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"},
+        "PYTHONPYCACHEPREFIX": str(caches / "bytecode"),
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
         "WEFT_CACHE_DIR": str(caches / "weft"),
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),

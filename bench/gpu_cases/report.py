@@ -160,7 +160,8 @@ def _first(cases: Cases) -> str:
     head = ["problem", *map(_title, ways), "own process, cold", "own process, from the cache"]
     return (
         "## First call, in seconds\n\nWith empty caches; Weft compiled also in processes of its "
-        "own, first with an empty cache and then with what the first has left.\n\n"
+        "own, first with empty caches and then with what the first has left: programs, and "
+        "Weft's modules as bytecode, which an installation has from the beginning.\n\n"
         + _table(head, rows)
     )
 

@@ -8,7 +8,7 @@ import pytest
 
 from weft.compiler.cpu.emit_kernel import ENTRY, Image, link
 from weft.compiler.cpu.loops import lower
-from weft.compiler.emit import quick_angles, units
+from weft.compiler.emit import quick_angles, sums, units
 from weft.compiler.emit.arithmetic import by_lanes, narrow, widen
 from weft.compiler.emit.code import LLModule, LLValue
 from weft.compiler.ir.kernel import Kernel, Operand, Result, Step
@@ -176,3 +176,41 @@ def test_far_angles_and_none(row):
     x = np.array([1e5, -1e5, 100001, 16367173 * 2.0**72, -3.4e38, 2e7], np.float32)
     assert worst(row, x) <= 2.0
     assert np.isnan(by_units(row, np.array([np.inf, -np.inf, np.nan], np.float32))).all()
+
+
+ODD = np.array([0.0, -0.0, 1.5, -2.0, 1e-45, 3e38, np.inf, -np.inf, np.nan], np.float32)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(("low", "high"), [(-3.0, 0.0), (-1.0, 3.0), (None, None)])
+def test_strong_products_with_a_factor_that_is_never_zero(low, high, first, monkeypatch):
+    """exp(x) of a bounded x is not zero, or it is NaN: only the other factor is compared."""
+    model(monkeypatch, 0)
+    seen: list[bool] = []
+
+    def smaller(a: LLValue, b: LLValue) -> LLValue:
+        found = chosen(a, b)
+        seen.append(found in (a, b))
+        return found
+
+    chosen = sums._smaller_factor
+    monkeypatch.setattr(sums, "_smaller_factor", smaller)
+    clips = [Step("maximum", (1, Literal(low)), F), Step("minimum", (2, Literal(high)), F)]
+    steps = clips if low is not None else [Step("negative", (1,), F), Step("negative", (2,), F)]
+    steps = [*steps, Step("exp", (3,), F)]
+    steps.append(Step("strong_product", (0, 4) if first else (4, 0), F))
+    g, x = (a.ravel() for a in np.meshgrid(ODD, ODD))
+    operands = Operand(F, (1,)), Operand(F, (1,))
+    kernel = Kernel(g.shape, operands, tuple(steps), (Result(5, (1,)),))
+    features = ("contract", "freestanding", "units")
+    module = LLModule(host().attributes.replace("512", "256"), features)
+    nest = lower(kernel, module, ENTRY)
+    out = np.empty_like(g)
+    symbols = tuple(sorted(module.symbols))
+    link(Image(compile_module(module), symbols, nest.count, nest.grain, False))([g, x, out])
+    with np.errstate(all="ignore"):
+        e = np.exp(np.clip(x, low, high))
+        want = np.where((g == 0) | (e == 0), np.float32(0), g * e)
+    np.testing.assert_allclose(out, want, rtol=1e-6)
+    assert seen
+    assert all(seen) == any(seen) == (low is not None)

@@ -99,6 +99,12 @@ def lies_within(x: LLValue, low: float, high: float) -> bool:
     return low <= found[0] and found[1] <= high
 
 
+def excludes_zero(x: LLValue) -> bool:
+    """Whether x is known not to be zero, NaN or not."""
+    low, high = bounds_of(x)
+    return low > 0.0 or high < 0.0
+
+
 def _with_errors(found: Interval) -> Interval:
     low, high = found
     low -= abs(low) * _PART + _NEAR_ZERO

@@ -2,6 +2,7 @@
 
 from .arithmetic import fma, size
 from .code import LLValue
+from .intervals import excludes_zero
 
 _Factors = tuple[LLValue, LLValue] | tuple[()]
 
@@ -79,7 +80,14 @@ def strong_product(g: LLValue, d: LLValue) -> LLValue:
         product = fma(g, d, 0.0)
         g.code.doubts.append(product.is_nan())
         return product
-    if _contracts(g):  # the smaller factor is compared: NaN is none
-        return size(g).intrinsic("minnum", size(d)).compare("ne", 0.0).choose(g * d, none)
+    if _contracts(g):
+        return _smaller_factor(g, d).compare("ne", 0.0).choose(g * d, none)
     product = d.compare("ne", 0.0).choose(g * d, none)
     return g.compare("ne", 0.0).choose(product, none)
+
+
+def _smaller_factor(a: LLValue, b: LLValue) -> LLValue:
+    """A number that is zero where either factor is; where both are NaN, it is NaN."""
+    if excludes_zero(a):
+        return b
+    return a if excludes_zero(b) else size(a).intrinsic("minnum", size(b))
