@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from ..data import (
     TransformersTextEncoder,
 )
 from ..flux import Flux
-from .objective import ARRAYS
+from .objective import ARRAYS, FlowObjective
 
 if TYPE_CHECKING:
     from weft.optim.optimizer import Optimizer
@@ -183,3 +183,43 @@ def make_loader(dataset: CachedDataset, config: TrainConfig) -> TrainingLoader:
     """The loader of a run."""
     train = config.train
     return TrainingLoader(dataset, train.batch, train.seed, workers=train.workers)
+
+
+def make_trainer(
+    config: TrainConfig,
+    model: Flux,
+    steps: int,
+    callbacks: Sequence[Any] = (),
+    directory: Path | None = None,
+) -> Any:
+    """The trainer of a run: objective, optimizer, schedule.
+
+    config     the configuration
+    model      with its adapters
+    steps      how long the run is
+    callbacks  what is called while it goes on
+    directory  where checkpoints go; None: there are none, and nothing is printed
+    """
+    train, output, lr = config.train, config.output, config.optimizer.lr
+    budget = None
+    if train.memory_budget_mb is not None:
+        budget = wf.CheckpointConfig("auto", memory_budget_mb=train.memory_budget_mb)
+    return wf.train.Trainer(
+        model,
+        make_optimizer(model, config),
+        FlowObjective(config.noise, config.model.guidance),
+        schedule=None if lr is None else config.schedule.make(lr, steps),
+        accumulate=train.accumulate,
+        precision="bfloat16" if train.precision == "bfloat16" else None,
+        clip_norm=train.clip_norm,
+        compile=train.compile,
+        checkpoint=budget,
+        ema=train.ema,
+        callbacks=callbacks,
+        directory=directory,
+        save_every=None if directory is None else output.save_every,
+        save_frozen=False,
+        keep=output.keep,
+        log_every=output.log_every,
+        progress=directory is not None,
+    )

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import weft as wf
 
@@ -16,12 +16,8 @@ from ..weights import model_sizes
 from . import build
 from .callbacks import AdapterFiles, Previews, Prompt
 from .config import TrainConfig, read_config
-from .objective import FlowObjective
 from .pictures import Sampling
 from .validation import ValidationBatches, split_samples
-
-if TYPE_CHECKING:
-    from ..flux import Flux
 
 
 @dataclass(frozen=True)
@@ -69,43 +65,19 @@ def prepare_data(
     )
 
 
-def make_trainer(config: TrainConfig, model: Flux, data: RunData, steps: int) -> Any:
-    """The trainer of a run: objective, optimizer, schedule, callbacks.
+def run_callbacks(config: TrainConfig, data: RunData) -> list[Any]:
+    """What a run leaves while it goes on: adapter files, curves, pictures.
 
     config  the configuration
-    model   with its adapters
     data    what `prepare_data` gave
-    steps   how long the run is
     """
-    train, output = config.train, config.output
-    optimizer = build.make_optimizer(model, config)
-    lr = config.optimizer.lr
-    budget = None
-    if train.memory_budget_mb is not None:
-        budget = wf.CheckpointConfig("auto", memory_budget_mb=train.memory_budget_mb)
-    callbacks: list[Any] = [AdapterFiles(output), wf.train.Curves(output.directory / "curves.png")]
+    output = config.output
+    found: list[Any] = [AdapterFiles(output), wf.train.Curves(output.directory / "curves.png")]
     if output.tensorboard:
-        callbacks.append(wf.train.TensorBoard(output.directory / "events"))
+        found.append(wf.train.TensorBoard(output.directory / "events"))
     if config.preview.prompts:
-        callbacks.append(_previews(config, data))
-    return wf.train.Trainer(
-        model,
-        optimizer,
-        FlowObjective(config.noise, config.model.guidance),
-        schedule=None if lr is None else config.schedule.make(lr, steps),
-        accumulate=train.accumulate,
-        precision="bfloat16" if train.precision == "bfloat16" else None,
-        clip_norm=train.clip_norm,
-        compile=train.compile,
-        checkpoint=budget,
-        ema=train.ema,
-        callbacks=callbacks,
-        directory=output.directory,
-        save_every=output.save_every,
-        save_frozen=False,
-        keep=output.keep,
-        log_every=output.log_every,
-    )
+        found.append(_previews(config, data))
+    return found
 
 
 def _previews(config: TrainConfig, data: RunData) -> Previews:
@@ -143,7 +115,10 @@ def train(
     model = build.load_model(config)
     build.add_adapters(model, config)
     loader = build.make_loader(data.trained, config)
-    trainer = make_trainer(config, model, data, build.run_length(config, len(loader)))
+    steps = build.run_length(config, len(loader))
+    trainer = build.make_trainer(
+        config, model, steps, run_callbacks(config, data), config.output.directory
+    )
     validation = None
     if data.validation is not None:
         section = config.validation
