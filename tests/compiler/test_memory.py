@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft.compiler import memory
 from weft.compiler.ir.kernel import FoldStep, Kernel, Operand, Result, Step
 from weft.compiler.ir.schedule import Buffer, KernelStep, Schedule, row_major
-from weft.compiler.memory import ALIGNMENT, in_place, lifetimes, plan, round_up
+from weft.compiler.memory import ALIGNMENT, ArenaSlot, in_place, lifetimes, plan, round_up
 from weft.core.dtypes import float32, float64
 from weft.graph.graph import Literal
 
@@ -181,3 +182,31 @@ def test_an_operand_that_is_read_twice_in_two_ways_is_not_replaced():
     adds = next(s for s in schedule.steps if isinstance(s, KernelStep))
     taken = {made.offsets[schedule.storage(i)] for i in adds.operands}
     assert not taken & {made.offsets[i] for i in adds.results if i in made.offsets}
+
+
+def smallest_gap(taken: list[tuple[int, int]], nbytes: int) -> int:
+    """The start of the smallest gap of some bytes between ranges, one range after the other."""
+    best, width, end = -1, 0, 0
+    for start, stop in sorted(taken):
+        if start - end >= nbytes and (best < 0 or start - end < width):
+            best, width = end, start - end
+        end = max(end, stop)
+    return end if best < 0 else best
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_slots_take_the_smallest_gaps(seed):
+    rng = np.random.default_rng(seed)
+    slots = []
+    for _ in range(int(rng.integers(1, 60))):
+        first, nbytes = int(rng.integers(40)), 64 * int(rng.choice([0, 1, 1, 2, 3, 8, 100]))
+        slots.append(ArenaSlot([], nbytes, first, first + int(rng.choice([0, 1, 2, 5, 30]))))
+    for key in (memory._by_size, memory._by_time, memory._by_life, memory._by_area):
+        placed: dict[int, tuple[int, int]] = {}
+        offsets = memory._place_slots(slots, key)
+        for n in sorted(range(len(slots)), key=lambda n: key(slots[n])):
+            s = slots[n]
+            meets = [m for m in placed if slots[m].first <= s.last and slots[m].last >= s.first]
+            at = smallest_gap([placed[m] for m in meets], s.nbytes)
+            placed[n] = at, at + s.nbytes
+            assert offsets[n] == at or not s.nbytes

@@ -293,6 +293,8 @@ def _slots(
 
 # -- placing ---------------------------------------------------------------------------------
 
+_NO_GAP = np.iinfo(np.int64).max
+
 
 def _by_size(slot: ArenaSlot) -> tuple:
     return -slot.nbytes, slot.first
@@ -325,29 +327,34 @@ def _place(slots: list[ArenaSlot], least: int) -> list[int]:
 def _place_slots(slots: list[ArenaSlot], key: Callable[[ArenaSlot], tuple]) -> list[int]:
     """The offsets: each slot in turn goes into the smallest gap that it fits."""
     offsets = [0] * len(slots)
-    order = sorted(range(len(slots)), key=lambda n: key(slots[n]))
-    # First and last steps of those that are placed: two comparisons for all of them at once.
-    firsts, lasts = (np.zeros(len(slots), np.int32) for _ in range(2))
-    places: list[tuple[int, int]] = []  # offsets and ends
-    for count, n in enumerate(order):
+    # Those that are placed, by offset: first and last steps, offsets and ends.
+    first, last, start, stop = placed = np.zeros((4, len(slots)), np.int64)
+    for count, n in enumerate(sorted(range(len(slots)), key=lambda n: key(slots[n]))):
         slot = slots[n]
-        meets = (firsts[:count] <= slot.last) & (lasts[:count] >= slot.first)
-        taken = sorted([places[m] for m in np.flatnonzero(meets).tolist()])
-        at = offsets[n] = _gap(taken, slot.nbytes)
-        firsts[count], lasts[count] = slot.first, slot.last
-        places.append((at, at + slot.nbytes))
+        meets = (first[:count] <= slot.last) & (last[:count] >= slot.first)
+        at = offsets[n] = _gap(start[:count][meets], stop[:count][meets], slot.nbytes)
+        # Ranges without bytes come before those that begin where they are.
+        k = int(start[:count].searchsorted(at, "right" if slot.nbytes else "left"))
+        placed[:, k + 1 : count + 1] = placed[:, k:count]
+        placed[:, k] = slot.first, slot.last, at, at + slot.nbytes
     return offsets
 
 
-def _gap(taken: list[tuple[int, int]], nbytes: int) -> int:
-    """The start of the smallest gap between taken ranges; their end if none is wide enough."""
-    best, width, end = -1, 0, 0
-    for start, stop in taken:
-        if start - end >= nbytes and (best < 0 or start - end < width):
-            best, width = end, start - end
-        if stop > end:
-            end = stop
-    return end if best < 0 else best
+def _gap(start: np.ndarray, stop: np.ndarray, nbytes: int) -> int:
+    """The start of the smallest gap between taken ranges; their end if none is wide enough.
+
+    start, stop  of the ranges, in the order of `start`
+    """
+    if not len(start):
+        return 0
+    ends = np.maximum.accumulate(stop)
+    width = start.copy()
+    width[1:] -= ends[:-1]  # of the gap before each range
+    width[width < nbytes] = _NO_GAP
+    k = int(width.argmin())
+    if width[k] == _NO_GAP:
+        return int(ends[-1])
+    return int(ends[k - 1]) if k else 0
 
 
 def _end(slots: list[ArenaSlot], offsets: list[int]) -> int:

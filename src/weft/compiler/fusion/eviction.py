@@ -261,7 +261,8 @@ class _Walk:
         assert chain is not None, "dropped, and cannot be computed again"
         for n in chain:
             self._pin(recipes.units[n].reads)
-        for n in sorted(chain):
+        # Units are numbered by their first parts, and read what others write at later ones, too.
+        for n in sorted(chain, key=lambda n: (recipes.units[n].parts[-1].at, n)):
             unit = recipes.units[n]
             taken = recipes.nbytes(unit)
             self._take(taken)

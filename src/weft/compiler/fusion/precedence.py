@@ -1,5 +1,7 @@
 """Dependencies between units, while units are merged."""
 
+from collections.abc import Iterator
+
 
 class Precedence:
     """A partial order of numbered units, kept transitively closed.
@@ -9,22 +11,25 @@ class Precedence:
 
     def __init__(self):
         self.needs: dict[int, set[int]] = {}
+        self._followers: dict[int, set[int]] = {}  # `needs`, the other way round
         self._before: dict[int, int] = {}
-        self._followed = 0  # units that another one depends on
 
     def copy(self) -> "Precedence":
         """The same order, which may change by itself."""
         made = Precedence()
         made.needs = {u: set(needs) for u, needs in self.needs.items()}
-        made._before, made._followed = dict(self._before), self._followed
+        made._followers = {u: set(found) for u, found in self._followers.items()}
+        made._before = dict(self._before)
         return made
 
     def add(self, u: int) -> None:
         """Add a unit without dependencies."""
-        self.needs[u], self._before[u] = set(), 0
+        self.needs[u], self._followers[u], self._before[u] = set(), set(), 0
 
     def wait(self, u: int, others: set[int]) -> None:
         """Make unit u depend on others."""
+        for w in others - self.needs[u]:
+            self._followers[w].add(u)
         self.needs[u] |= others
         earlier = 0
         for w in others:
@@ -32,12 +37,18 @@ class Precedence:
         if not earlier & ~self._before[u]:
             return
         self._before[u] |= earlier
-        self._followed |= earlier
-        mask = 1 << u
-        if self._followed & mask:
-            for v, before in self._before.items():
-                if before & mask:
-                    self._before[v] = before | earlier
+        for v in self._behind(u):
+            self._before[v] |= earlier
+
+    def _behind(self, u: int) -> Iterator[int]:
+        """The units that depend on u, through others, too."""
+        seen, todo = set[int](), [*self._followers[u]]
+        while todo:
+            v = todo.pop()
+            if v not in seen:
+                seen.add(v)
+                todo += self._followers[v]
+                yield v
 
     def precedes(self, a: int, b: int) -> bool:
         """Whether unit a must come before unit b."""
@@ -51,14 +62,15 @@ class Precedence:
 
     def join(self, u: int, w: int) -> None:
         """Merge unit w into unit u."""
-        self.needs[u] = (self.needs[u] | self.needs.pop(w)) - {u, w}
-        earlier = (self._before[u] | self._before.pop(w)) & ~(1 << u | 1 << w)
-        self._before[u] = earlier
+        needs, followers = self.needs.pop(w), self._followers.pop(w)
+        for d in needs:
+            self._followers[d] = self._followers[d] - {w} | {u}
+        for v in followers:
+            self.needs[v] = self.needs[v] - {w} | {u}
+        self.needs[u] = (self.needs[u] | needs) - {u, w}
+        self._followers[u] = (self._followers[u] | followers) - {u, w}
         mask = 1 << u | 1 << w
-        if self._followed & mask:
-            self._followed |= 1 << u
-            for v, before in self._before.items():
-                if before & mask:
-                    self._before[v] = before & ~mask | 1 << u | earlier
-                    if w in self.needs[v]:
-                        self.needs[v] = self.needs[v] - {w} | {u}
+        earlier = (self._before[u] | self._before.pop(w)) & ~mask
+        self._before[u] = earlier
+        for v in self._behind(u):
+            self._before[v] = self._before[v] & ~mask | 1 << u | earlier
