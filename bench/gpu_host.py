@@ -4,7 +4,7 @@ Run: python -m bench.gpu_host [--device torch] [--rounds 30] [resnet gpt scan ..
 
 On tiny arrays a step's time is that of the host, which a GPU waits for where its kernels are
 quick. Both libraries compute on the same numbers in one process with one thread, in turns; times
-are medians, in milliseconds. On the device "torch" the kernels' own time is PyTorch's on the
+are medians of that thread's CPU time, in milliseconds. On the device "torch" the kernels' own time is PyTorch's on the
 processor, which both pay. `--profile` prints where Weft's time goes by function in their place.
 """
 
@@ -17,7 +17,7 @@ from functools import partial
 from math import exp, log
 from pstats import Stats
 from statistics import median
-from time import thread_time
+from time import perf_counter, thread_time
 
 import torch
 
@@ -56,16 +56,19 @@ def sides(name: str, place: Place) -> tuple[Side, Side]:
     return ours, torch_side.side(problem, data, place, EAGER)
 
 
-def milliseconds(pair: tuple[Side, Side], rounds: int) -> tuple[float, float]:
-    """The median times of both, measured in turns."""
+def milliseconds(pair: tuple[Side, Side], place: Place, rounds: int) -> tuple[float, float]:
+    """The median times of both, measured in turns; of a GPU on the clock, as PyTorch has a thread
+    for its backward pass there.
+    """
+    now = thread_time if place.torch == "cpu" else perf_counter
     samples: tuple[list[float], list[float]] = ([], [])
     for k in range(rounds + 3):
         for times, side in zip(samples, pair, strict=True):
             side.wait(None)
-            start = thread_time()
+            start = now()
             side.wait(side.call())
             if k >= 3:  # the first ones warm up
-                times.append(thread_time() - start)
+                times.append(now() - start)
     return median(samples[0]) * 1e3, median(samples[1]) * 1e3
 
 
@@ -97,7 +100,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
             profile(pair[0], given.rounds)
             continue
         gc.collect()
-        ours, theirs = milliseconds(pair, given.rounds)
+        ours, theirs = milliseconds(pair, place, given.rounds)
         ratios[name] = ours / theirs
         print(
             f"{name:12} PyTorch {theirs:8.3f}  Weft {ours:8.3f}  ratio {ratios[name]:.2f}",
