@@ -4,8 +4,8 @@ Run: python -m bench.gpu_host [--device torch] [--rounds 30] [resnet gpt scan ..
 
 On tiny arrays a step's time is that of the host, which a GPU waits for where its kernels are
 quick. Both libraries compute on the same numbers in one process with one thread, in turns; times
-are medians of that thread's CPU time, in milliseconds. On the device "torch" the kernels' own time is PyTorch's on the
-processor, which both pay. `--profile` prints where Weft's time goes by function in their place.
+are medians of that thread's CPU time, in milliseconds. On the device "torch" both also pay for
+PyTorch's kernels of the processor. `--profile` prints where Weft's time goes by function instead.
 """
 
 import argparse
