@@ -43,9 +43,11 @@ def _as_matmul(kernel: Function) -> Function:
     """
 
     def compute(x, *rest):
+        if not x.is_cuda or x.dtype is not torch.float32:
+            return kernel(x, *rest)
         coarse = torch.get_float32_matmul_precision() != "highest"
         cudnn = torch.backends.cudnn
-        if not x.is_cuda or x.dtype is not torch.float32 or cudnn.allow_tf32 is coarse:
+        if cudnn.allow_tf32 is coarse:
             return kernel(x, *rest)
         with cudnn.flags(None, None, None, None, allow_tf32=coarse):  # pyright: ignore[reportArgumentType] (None: as it is)
             return kernel(x, *rest)
@@ -123,7 +125,7 @@ def _laid_out(*arrays: Array, groups: int) -> tuple[Array, ...]:
     operands and the result of every convolution. What follows keeps the order of the result.
     """
     x = arrays[0]
-    if groups > 1 or not x.is_cuda or x.dtype not in _HALF or x.ndim != 4:
+    if not x.is_cuda or groups > 1 or x.dtype not in _HALF or x.ndim != 4:
         return arrays
     return tuple([v.contiguous(memory_format=torch.channels_last) for v in arrays])
 

@@ -130,7 +130,7 @@ def following_batch_norm(
         x, w, b = _as_taken("batch", w.dtype, x, w, b)
     follow = running_mean, running_variance, True, momentum, eps
     out, mean, rate = torch.native_batch_norm(x, _line(w), _line(b), *follow)
-    if own is raw:
+    if out.dtype is own and mean.dtype is raw:
         return out, mean, rate
     return out.to(own), mean.to(raw), rate.to(raw)
 
@@ -148,10 +148,9 @@ def native_batch_norm_gradient(
     if own is not weights or own in _HALF:
         x, g, w = _as_taken("batch", weights, x, g, w)
     given = (_line(w), None, None, _line(mean), _line(rate), True, 0.0)
-    found = _batch_norm_backward(g, x, *given, _ALL)
-    if own is weights is wide:
-        return found
-    dx, dw, db = found
+    dx, dw, db = _batch_norm_backward(g, x, *given, _ALL)
+    if dx.dtype is own and dw.dtype is weights:
+        return dx, dw, db
     return dx.to(own), dw.to(weights), db.to(weights)
 
 

@@ -61,7 +61,7 @@ def _cast_like(c, node, p):
 
 def _pull_first(pull: rules.Pull, outputs: int) -> rules.Pull:
     """The pull-back of the first one of several outputs."""
-    others = [None] * (outputs - 1)
+    others = (None,) * (outputs - 1)
 
     def pulled(parents, node, g, saved):
         return pull(parents, node, [g, *others], saved)
