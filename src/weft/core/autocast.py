@@ -99,7 +99,7 @@ class Autocast:
 
         None if one is no plain tensor, or if they do not become arrays of one dtype and place.
         """
-        key: list[Any] = [op, None]
+        key: list[Any] = [op]
         raws: list[Raw] = []
         for a in args:
             if a.__class__ not in GROUND:

@@ -1,23 +1,19 @@
 """Operations derived from the table's rows: a first result alone, casts of arguments included."""
 
-from functools import lru_cache
-
 from .backends import BACKENDS
 from .node import Leaf, Node, ids
 from .op import DERIVED, Op
 from .types import Raw
 
+_FIRST: dict[Op, Op] = {}
+_WHOLE: dict[Op, Op] = {}
+_CASTING: dict[Op, Op] = {}
+_UNCAST: dict[Op, Op] = {}
 
-@lru_cache(maxsize=None)
+
 def first_of(op: Op) -> Op:
     """A row of the table with the first one of several outputs only, under the same name."""
-    first = Op(name=op.name, compute=op.compute, shape=op.shape, rule=op.rule, arity=op.arity)
-    _WHOLE[first] = op
-    DERIVED.add(first)
-    return first
-
-
-_WHOLE: dict[Op, Op] = {}
+    return _FIRST.get(op) or _derive(op, _FIRST, _WHOLE)
 
 
 def whole_of(op: Op) -> Op | None:
@@ -25,21 +21,22 @@ def whole_of(op: Op) -> Op | None:
     return _WHOLE.get(op)
 
 
-@lru_cache(maxsize=None)
 def casting(op: Op) -> Op:
     """A row of the table that casts its arguments first, under the same name."""
-    made = Op(name=op.name, compute=op.compute, shape=op.shape, rule=op.rule, arity=op.arity)
-    _CASTING[made] = op
-    DERIVED.add(made)
-    return made
-
-
-_CASTING: dict[Op, Op] = {}
+    return _CASTING.get(op) or _derive(op, _CASTING, _UNCAST)
 
 
 def uncast(op: Op) -> Op | None:
     """The row that this one casts arguments for; None if it is no such one."""
-    return _CASTING.get(op)
+    return _UNCAST.get(op)
+
+
+def _derive(op: Op, made: dict[Op, Op], back: dict[Op, Op]) -> Op:
+    """A new operation, known by its row and back; of two threads' the first one."""
+    new = Op(name=op.name, compute=op.compute, shape=op.shape, rule=op.rule, arity=op.arity)
+    back[new] = op
+    DERIVED.add(new)
+    return made.setdefault(op, new)
 
 
 def cast_at(node: Node, cast: Op, value: Raw, parent: Node | Leaf) -> Node:

@@ -61,6 +61,8 @@ def normed_and_followed(
     x: Tensor, running: tuple[Any, Any], weight: Any, bias: Any, momentum: Any, eps: float
 ) -> Tensor | None:
     """x normalised by a kernel that lets running statistics follow, too; None: take several."""
+    if x._data.__class__ is ndarray:
+        return None
     settings, given = current.get(), (x, weight, bias, *running)
     if settings.way_uncast is GENERAL or type(momentum) is not float or replaying():
         return None
@@ -71,7 +73,7 @@ def normed_and_followed(
         raws.append(a._data)
     kind = raws[0].__class__
     nodes = [a._node for a in given]
-    if kind is ndarray or is_guarded(kind) or nodes[3] is not None or nodes[4] is not None:
+    if is_guarded(kind) or nodes[3] is not None or nodes[4] is not None:
         return None
     device = raws[0].device
     if any([r.__class__ is not kind or r.device != device for r in raws[1:]]):
