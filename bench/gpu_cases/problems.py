@@ -125,7 +125,11 @@ def _stack(place: Place) -> Data:
 
 
 def _recurrent(place: Place) -> Data:
-    steps, batch, width = (20, 4, 8) if place.tiny else (1000, 32, 64)
+    return recurrent_data(*((20, 4, 8) if place.tiny else (1000, 32, 64)), place)
+
+
+def recurrent_data(steps: int, batch: int, width: int, place: Place) -> Data:
+    """Inputs of a cell for each step, and its weights."""
     normal = Normal(place)
     params = {"w": 0.7 * normal.matrix(width, width), "u": normal.matrix(width, width)}
     params["b"] = normal(width, scale=0.1)
@@ -144,9 +148,11 @@ def _products(rows: int, columns: int) -> Callable[[Place], Data]:
 
 def _gpt(place: Place) -> Data:
     """Twelve blocks of width 768 with the weights that GPT-2 begins with."""
-    layers, width, length, batch, words = (12, 768, 1024, 8, 50257)
-    if place.tiny:
-        layers, width, length, batch, words = (2, 48, 16, 2, 101)
+    return gpt_data(*((2, 48, 16, 2, 101) if place.tiny else (12, 768, 1024, 8, 50257)), place)
+
+
+def gpt_data(layers: int, width: int, length: int, batch: int, words: int, place: Place) -> Data:
+    """Blocks with the weights that GPT-2 begins with, and tokens."""
     normal = Normal(place)
     params = {"tokens": normal(words, width, scale=0.02)}
     params["positions"] = normal(length, width, scale=0.02)
@@ -168,10 +174,16 @@ def _gpt(place: Place) -> Data:
 
 
 def _resnet(place: Place) -> Data:
-    """The shapes of ResNet-50; averages begin at 0 and variances at 1."""
-    depths, first, size, batch, classes = (3, 4, 6, 3), 64, 224, 64, 1000
+    """The shapes of ResNet-50."""
     if place.tiny:
-        depths, first, size, batch, classes = (1, 2), 8, 32, 8, 10
+        return resnet_data((1, 2), 8, 32, 8, 10, place)
+    return resnet_data((3, 4, 6, 3), 64, 224, 64, 1000, place)
+
+
+def resnet_data(
+    depths: tuple[int, ...], first: int, size: int, batch: int, classes: int, place: Place
+) -> Data:
+    """Bottlenecks of `first` channels at least; averages begin at 0 and variances at 1."""
     normal, device = Normal(place), place.torch
     params: dict[str, torch.Tensor] = {}
     buffers: dict[str, torch.Tensor] = {}

@@ -51,11 +51,15 @@ class Data:
 
 @dataclass(frozen=True)
 class Place:
-    """Where to compute: Weft's name of the device, PyTorch's, and whether sizes are tiny."""
+    """Where to compute: Weft's name of the device, PyTorch's, and whether sizes are tiny.
+
+    advised  whether PyTorch's images lie with the channels last, as it advises
+    """
 
     weft: str
     torch: str
     tiny: bool
+    advised: bool = True
 
     def wait(self) -> None:
         if self.torch != "cpu":

@@ -35,9 +35,10 @@ class _InFloat64:
         return checkpoint(attend, *args, use_reentrant=False, **options)
 
 
-def _laid_out(x: torch.Tensor) -> torch.Tensor:
+def _laid_out(x: torch.Tensor, place: Place) -> torch.Tensor:
     """A copy; of images, with the channels last, as PyTorch advises."""
-    layout = torch.channels_last if x.ndim == 4 else torch.contiguous_format
+    last = x.ndim == 4 and place.advised
+    layout = torch.channels_last if last else torch.contiguous_format
     return x.detach().clone(memory_format=layout)
 
 
@@ -51,9 +52,9 @@ def _optimizer(problem: Problem, params: list[Any]) -> Any:
 
 def _step(problem: Problem, data: Data, place: Place, lib: Library, way: str) -> Side:
     """A step by copies of the arrays that it changes."""
-    params = {k: torch.nn.Parameter(_laid_out(v)) for k, v in data.params.items()}
+    params = {k: torch.nn.Parameter(_laid_out(v, place)) for k, v in data.params.items()}
     buffers = {k: v.clone() for k, v in data.buffers.items()}
-    inputs = {k: _laid_out(v) if v.ndim == 4 else v for k, v in data.inputs.items()}
+    inputs = {k: _laid_out(v, place) if v.ndim == 4 else v for k, v in data.inputs.items()}
     optimizer = _optimizer(problem, list(params.values()))
     program = networks.recurrent_by_cudnn if way == CUDNN else problem.forward
 

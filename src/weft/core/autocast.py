@@ -7,14 +7,14 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 import numpy as np
 
 from . import dtypes, versions
-from .backends import BACKENDS, PYTHON_SCALARS
+from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .dispatch import above, finish
 from .node import Leaf
 from .op import Caller, Op
 from .record import field, record
 from .recording import record_node
-from .settings import RECORD, current
-from .types import Array
+from .settings import GENERAL, RECORD, Settings, current
+from .types import Array, Raw
 from .value import GROUND, RESULT, TENSORS, wrap
 
 HALF, SINGLE, ANY = "half", "single", "any"
@@ -27,7 +27,8 @@ _NOTHING = (None, None)  # what a cast saves of (y, x)
 
 
 Casts: TypeAlias = list[tuple[int, np.dtype]]
-# What `Autocast.casts` found, for blocks of equal dtypes: by row and dtypes.
+# What `Autocast` found, for blocks of equal dtypes: by row and dtypes. Rows outside of the table,
+# which these keys must not keep alive, are named by what decides.
 _FOUND: dict[Any, dict[Any, Casts]] = {}
 
 
@@ -71,6 +72,62 @@ class Autocast:
             found = self._found[row] = self._find_casts(op, args)
         return found
 
+    def cast_ground(self, op: Op, args: Sequence[Array]) -> Sequence[Array] | None:
+        """Arguments after the casts that a row of the table wants; None if one is no plain tensor.
+
+        The row's quick path then goes on as without autocast. Python's numbers may be among them.
+        """
+        key: list[Any] = [op]
+        for a in args:
+            if a.__class__ in GROUND:
+                key.append(a._data.dtype)
+            elif a.__class__ in PYTHON_SCALARS:
+                key.append(None)
+            else:
+                return None
+        found = self._found.get(row := tuple(key))
+        if found is None:
+            found = self._found[row] = self._find_casts(op, args)
+        if found:
+            args, cast = list(args), self.cast
+            for i, dtype in found:
+                args[i] = cast(args[i], dtype)
+        return args
+
+    def cast_raws(self, op: Op, args: Sequence[Array]) -> list[Raw] | None:
+        """The raw arrays of arguments after a row's casts, which are not recorded.
+
+        None if one is no plain tensor, or if they do not become arrays of one dtype and place.
+        """
+        key: list[Any] = [op]
+        raws: list[Raw] = []
+        for a in args:
+            if a.__class__ not in GROUND:
+                return None
+            raw = a._data
+            raws.append(raw)
+            key.append(raw.dtype)
+        first = raws[0]
+        cls, device = first.__class__, first.device
+        for raw in raws:
+            if raw.__class__ is not cls or raw.device != device:
+                return None
+        found: Any = self._found.get(row := tuple(key))
+        if found is None:
+            found = self._found[row] = self._find_casts(op, args)
+        for i, dtype in found:
+            kept = self.kept
+            raws[i] = (
+                KERNELS[above.cast.op][cls](raws[i], dtype)
+                if kept is None
+                else kept.raw_cast(args[i], dtype)
+            )
+        dtype = raws[0].dtype
+        for raw in raws:
+            if raw.dtype is not dtype:
+                return None
+        return raws
+
     def _find_casts(self, op: Op, args: Sequence[Array]) -> Casts:
         dtype = self.dtype_for(op.name, op.precision)
         if dtype is None:
@@ -101,26 +158,52 @@ class KeptCasts:
         self._open = True
 
     def cast(self, x: Array, dtype: np.dtype) -> Array:
-        """x cast to a dtype, from the copy there is if it is still right.
+        """x cast to a dtype, from the copy there is if it is still right."""
+        settings = _settings()
+        if settings.staging is not None:
+            return above.cast(x, dtype)
+        copy = self._find(x, dtype)
+        if copy is not None:
+            return _recorded_cast(x, copy, dtype, settings)
+        if not self._keeps(x, dtype):
+            return above.cast(x, dtype)
+        raw, latest = x._data, versions.latest
+        made = above.cast(x, dtype)
+        self._keep(x, dtype, raw, latest, made._data)
+        return made
+
+    def raw_cast(self, x: Array, dtype: np.dtype) -> Raw:
+        """The array of x cast to a dtype; nothing is recorded."""
+        copy = self._find(x, dtype)
+        if copy is None:
+            raw, latest = x._data, versions.latest
+            copy = KERNELS[above.cast.op][raw.__class__](raw, dtype)
+            if self._keeps(x, dtype):
+                self._keep(x, dtype, raw, latest, copy)
+        return copy
+
+    def _find(self, x: Array, dtype: np.dtype) -> Raw | None:
+        """The copy of a parameter, if there is one that is still right.
 
         PyTorch counts writes, but not those of its fused optimizers; the house's own are stamped.
         """
-        if not _is_parameter(x) or not self._open or dtype not in dtypes.HALF:
-            return above.cast(x, dtype)
-        raw = x._data
-        count = BACKENDS[raw.__class__].version(raw)
-        if count is None:
-            return above.cast(x, dtype)
         found = self._made.get((id(x), dtype))
-        latest = versions.latest
-        if found is not None:
+        if found is not None:  # x is the parameter itself, which the entry keeps alive
             _, memory, writes, then, copy = found
-            if memory is raw and writes == count:
-                if then == latest or not _is_stamped_since(raw, then):
-                    return _recorded_cast(x, copy, dtype)
-        made = above.cast(x, dtype)
-        self._made[id(x), dtype] = x, raw, count, latest, made._data
-        return made
+            raw = x._data
+            if memory is raw and writes == BACKENDS[raw.__class__].version(raw):
+                if then == versions.latest or not _is_stamped_since(raw, then):
+                    return copy
+        return None
+
+    def _keeps(self, x: Array, dtype: np.dtype) -> bool:
+        return self._open and dtype in dtypes.HALF and _is_parameter(x)
+
+    def _keep(self, x: Array, dtype: np.dtype, raw: Raw, latest: int, copy: Raw) -> None:
+        """Keep the copy of a parameter, of whose memory later stamps than `latest` are new."""
+        count = BACKENDS[raw.__class__].version(raw)
+        if count is not None:
+            self._made[id(x), dtype] = x, raw, count, latest, copy
 
     def close(self) -> None:
         """Drop the copies, and keep no more: the block is over."""
@@ -130,7 +213,7 @@ class KeptCasts:
 
 def _is_parameter(x: Array) -> bool:
     """Whether x is a leaf that requires a gradient, or was made by the user as a parameter is."""
-    if x.__class__ not in GROUND or _settings().staging is not None:
+    if x.__class__ not in GROUND:
         return False
     return x._node.__class__ is Leaf or x.__class__ is not RESULT[0]
 
@@ -141,13 +224,15 @@ def _is_stamped_since(raw: Any, latest: int) -> bool:
     return when is not None and when < latest
 
 
-def _recorded_cast(x: Array, copy: Any, dtype: np.dtype) -> Array:
+def _recorded_cast(x: Array, copy: Any, dtype: np.dtype, settings: Settings) -> Array:
     """A cast of a parameter that was computed before, as a new tensor."""
     node, op = x._node, above.cast.op
-    if _settings().way_uncast is not RECORD or (node is not None and node.__class__ is not Leaf):
-        return finish(op, [x], [x._data], copy, (dtype,), copy.__class__)
     if node is not None:
+        if settings.way_uncast is not RECORD or node.__class__ is not Leaf:
+            return finish(op, [x], [x._data], copy, (dtype,), copy.__class__)
         node = record_node(op, copy, (node,), _NOTHING, (dtype,))
+    elif settings.way_uncast is GENERAL:
+        return finish(op, [x], [x._data], copy, (dtype,), copy.__class__)
     return wrap(copy, node)
 
 

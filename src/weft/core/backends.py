@@ -87,6 +87,11 @@ def unguard(cls: type | None, bound: Guard) -> None:
     bind_again(cls)
 
 
+def is_guarded(cls: type) -> bool:
+    """Whether kernels of an array type are bound through wrappers, which expect to see them all."""
+    return bool(GUARDS.get(cls) or GUARDS.get(None))
+
+
 def bind_again(cls: type | None) -> None:
     """Look up an array type's kernels anew when they are used; None: all types'."""
     for weak in list(_MADE.values()):

@@ -4,12 +4,20 @@ from functools import lru_cache
 from typing import Any
 
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
-from .call_several import general_caller, is_plain, plain_caller, record_result, several_caller
+from .call_several import (
+    casting_caller,
+    general_caller,
+    is_plain,
+    plain_caller,
+    record_result,
+    several_caller,
+)
 from .dispatch import (
     above,
     apply,
     apply_cast,
     beside_bfloat16,
+    cast_ground,
     is_uncast,
     promote_pair,
     ready_arrays,
@@ -170,13 +178,21 @@ def _ternary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     another, third = others[0] if others else one, promoted[-1]
     all_of_them = saved_flags(op, (True, True, True))
     keep, uncast = getattr(op.rule, "keep", None), is_uncast(op)
+    cast_call = casting_caller(op)
 
     def call(x, y, z, *static):  # noqa: C901
         if x.__class__ in ground and y.__class__ in ground and z.__class__ in ground:
             settings = _settings()
             way = settings.way_uncast if uncast else settings.way
             if way is CASTING:
-                return apply_cast(op, (x, y, z), static, public, settings, call)
+                t = cast_call((x, y, z), static, settings) if cast_call else None
+                if t is not None:
+                    return t
+                ready = cast_ground(op, (x, y, z), settings)
+                if ready is None:
+                    return apply_cast(op, (x, y, z), static, public, settings, call)
+                x, y, z = ready
+                way = settings.way_uncast
             raws = (x._data, y._data, z._data)
             cls = raws[0].__class__
             dtype = raws[one].dtype
@@ -237,7 +253,10 @@ def _shape_caller(op: Op, public: bool):  # noqa: C901  (the hot path is written
             settings = _settings()
             way = settings.way_uncast if uncast else settings.way
             if way >= GENERAL:
-                return apply(op, (x,), static, public)
+                ready = cast_ground(op, (x,), settings) if way is CASTING else None
+                if ready is None:
+                    return apply(op, (x,), static, public)
+                (x,), way = ready, settings.way_uncast
             a = x._data
             cls = a.__class__
             try:
@@ -287,15 +306,18 @@ def _unary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     nothing = None if keep or keep_y or keep_x else (None, None)
     uncast = is_uncast(op)
 
-    def call(x):
+    def call(x):  # noqa: C901
         cls = x.__class__
         if cls in ground:
             settings = _settings()
             way = settings.way_uncast if uncast else settings.way
             if way >= GENERAL:
-                if way is CASTING:
+                if way is GENERAL:
+                    return apply(op, (x,), (), public)
+                ready = cast_ground(op, (x,), settings)
+                if ready is None:
                     return apply_cast(op, (x,), (), public, settings, call)
-                return apply(op, (x,), (), public)
+                (x,), way = ready, settings.way_uncast
             a = x._data
             cls = a.__class__
             try:
@@ -334,6 +356,7 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     left, right = saved_flags(op, (True, False)), saved_flags(op, (False, True))
     nothing = None if any(both) else _NONE
     uncast, promotes = is_uncast(op), op.promote is None or {0, 1} <= {*op.promote}
+    cast_call = casting_caller(op)
 
     def call(x, y):  # noqa: C901
         cx, cy, mixed = x.__class__, y.__class__, False
@@ -372,7 +395,16 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
         settings = _settings()
         way = settings.way_uncast if uncast else settings.way
         if way is CASTING:
-            return apply_cast(op, (x, y), (), public, settings, call)
+            t = cast_call((x, y), (), settings) if cast_call else None
+            if t is not None:
+                return t
+            ready = cast_ground(op, (x, y), settings) if cx in ground and cy in ground else None
+            if ready is None:
+                return apply_cast(op, (x, y), (), public, settings, call)
+            x, y = ready
+            way, a, b, p, q = settings.way_uncast, x._data, y._data, x._node, y._node
+            cls, dtype = a.__class__, a.dtype
+            fits, mixed = b.__class__ is cls and b.dtype is dtype, False
         if fits and way is not GENERAL:
             try:
                 z = kernels[cls](a, b)

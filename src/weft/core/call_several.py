@@ -4,16 +4,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .backends import BACKENDS, KERNELS
-from .dispatch import apply, apply_cast, as_whole, beside_bfloat16, is_uncast, ready_arrays
-from .dtypes import bfloat16
+from .derived import casting
+from .dispatch import (
+    apply,
+    apply_cast,
+    as_whole,
+    beside_bfloat16,
+    cast_ground,
+    is_uncast,
+    ready_arrays,
+)
+from .dtypes import RAW_INEXACT, bfloat16
 from .node import Severed
-from .op import Caller, Op
+from .op import TABLE, Caller, Op
 from .recording import (
     Marks,
-    inexact,
     mark_of,
     record_node,
     record_outputs,
+    saved_flags,
     sever,
     values_to_save,
 )
@@ -48,35 +57,93 @@ def is_plain(op: Op) -> bool:
     return fixed and op.rule is not None and op.views not in LENT and not op.foreign
 
 
-def plain_caller(op: Op, public: bool) -> Callable[..., Any]:
+def casting_caller(op: Op) -> Callable[..., Any] | None:
+    """(args, static, settings) to the result of a row that autocast casts to a half type.
+
+    The casts are part of its node: there are fewer nodes than if they were operations of their
+    own. The caller returns None where another path has to be taken; None: the row has no such one.
+    """
+    arity: Any = op.arity
+    rule: Any = op.rule
+    promoted = set(range(arity) if op.promote is None else op.promote) == set(range(arity))
+    if op.precision != "half" or not promoted or getattr(rule, "keep", None) is not None:
+        return None
+    kernels, table, result = KERNELS[op], TABLE, RESULT
+    every = (True,) * arity
+
+    def call(args, static, settings):
+        if settings.way_uncast is GENERAL or table.get(op.name) is not op:
+            return None
+        raws = settings.autocast.cast_raws(op, args)
+        if raws is None:
+            return None
+        parents = tuple([a._node for a in args])
+        recorded = parents.count(None) != arity
+        if recorded and _marked(parents):
+            return None
+        cls, dtype = raws[0].__class__, raws[0].dtype
+        try:
+            z = kernels[cls](*raws, *static)
+        except Exception:
+            return None  # the other path converts, or explains
+        if z.__class__ is not cls or z.dtype is not dtype or dtype not in RAW_INEXACT:
+            return None
+        t = _new(result[0])
+        t._share = t._node = None
+        t._data = z
+        if recorded and settings.way_uncast is RECORD:
+            live = tuple([p is not None for p in parents]) if None in parents else every
+            flags = saved_flags(op, live)
+            saved = tuple([v if f else None for v, f in zip((z, *raws), flags)])  # noqa: B905
+            t._node = record_node(casting(op), z, parents, saved, static)
+        return t
+
+    return call
+
+
+def plain_caller(op: Op, public: bool) -> Callable[..., Any]:  # noqa: C901  (the hot path)
     """One result of tensors that need no conversion, then static parameters."""
-    arity, kernels, ground, result = op.arity, KERNELS[op], GROUND, RESULT
+    arity: Any = op.arity
+    kernels, ground, result = KERNELS[op], GROUND, RESULT
     general, uncast = general_caller(op, public), is_uncast(op)
+    keep_y, *keep_args = saved_flags(op, (True,) * arity)
+    special = getattr(op.rule, "keep", None) is not None
+    cast_call = casting_caller(op)
 
     def call(*args):
         if args[0].__class__ not in ground:
             return general(*args)
+        given, static = args[:arity], args[arity:]
         settings = _settings()
         way = settings.way_uncast if uncast else settings.way
         if way is CASTING:
-            return apply_cast(op, args[:arity], args[arity:], public, settings, call)
-        raws, cls = ready_arrays(op, args[:arity]) if way is not GENERAL else ((), None)
+            t = cast_call(given, static, settings) if cast_call else None
+            if t is not None:
+                return t
+            ready = cast_ground(op, given, settings)
+            if ready is None:
+                return apply_cast(op, given, static, public, settings, call)
+            given, way = ready, settings.way_uncast
+        raws, cls = ready_arrays(op, given) if way is not GENERAL else ((), None)
         if cls is None:
-            return general(*args)
-        static = args[arity:]
+            return general(*given, *static)
         try:
             z = kernels[cls](*raws, *static)
         except Exception:
-            return general(*args)  # converts, or explains
+            return general(*given, *static)  # converts, or explains
         t = _new(result[0])
         t._share = t._node = None
-        t._data = z if z.__class__ is cls else as_whole(z, cls)
-        parents = tuple([a._node if a.__class__ in ground else None for a in args[:arity]])
-        if parents.count(None) != arity and inexact(t._data):
-            if way is RECORD:
+        t._data = z = z if z.__class__ is cls else as_whole(z, cls)
+        parents = tuple([a._node if a.__class__ in ground else None for a in given])
+        if parents.count(None) != arity and z.dtype in RAW_INEXACT:
+            if way is not RECORD:
+                t._node = mark_of(op, parents, z)
+            elif special or None in parents or _marked(parents):
                 record_result(op, t, parents, raws, static)
             else:
-                t._node = mark_of(op, parents, t._data)
+                kept = [r if f else None for r, f in zip(raws, keep_args)]  # noqa: B905
+                saved = (z if keep_y else None, *kept)
+                t._node = record_node(op, z, parents, saved, static)
         return t
 
     return call
@@ -113,22 +180,25 @@ def several_caller(op: Op, public: bool, only: int | None = None) -> Callable[..
     def call(*args):
         if args[0].__class__ not in ground:
             return general(*args)
+        given, static = args[:arity], args[arity:]
         settings = _settings()
         way = settings.way_uncast if uncast else settings.way
         if way is CASTING:
-            return apply_cast(op, args[:arity], args[arity:], public, settings, call)
-        raws, cls = ready_arrays(op, args[:arity]) if way is not GENERAL else ((), None)
+            ready = cast_ground(op, given, settings)
+            if ready is None:
+                return apply_cast(op, given, static, public, settings, call)
+            given, way = ready, settings.way_uncast
+        raws, cls = ready_arrays(op, given) if way is not GENERAL else ((), None)
         if cls is None:
-            return general(*args)
-        static = args[arity:]
+            return general(*given, *static)
         try:
             zs = kernels[cls](*raws, *static)
         except Exception:
-            return general(*args)  # explains
-        parents = tuple([a._node if a.__class__ in ground else None for a in args[:arity]])
+            return general(*given, *static)  # explains
+        parents = tuple([a._node if a.__class__ in ground else None for a in given])
         recorded = parents.count(None) != arity
         if recorded and (way is not RECORD or _marked(parents)):
-            return general(*args)
+            return general(*given, *static)
         outs = []
         for z in zs:
             t = _new(result[0])

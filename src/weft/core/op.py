@@ -187,6 +187,10 @@ def saves(op: Op, tracked: Sequence[bool]) -> tuple[bool, ...]:
     return tuple(flags)
 
 
+# Operations derived from rows of the table, which live as long as those.
+DERIVED: set[Op] = set()
+
+
 class ByRow(dict[Op, T]):
     """A cache by row, filled at first use.
 
@@ -198,7 +202,7 @@ class ByRow(dict[Op, T]):
         self._make = make
 
     def __missing__(self, op: Op) -> T:
-        if TABLE.get(op.name) is op:
+        if TABLE.get(op.name) is op or op in DERIVED:
             self[op] = made = self._make(op)
             return made
         own, key = op.__dict__, self._make.__name__

@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 
 from . import dtypes
 from .backends import BACKENDS, PYTHON_SCALARS
+from .derived import first_of
 from .node import Leaf, Node, NodeExtra, Severed, ids
-from .op import Op, Partials, saves
+from .op import TABLE, Op, Partials, saves
 from .origin import INTERNAL, user_frame
 from .settings import Settings
 from .types import Array, Raw, Static
@@ -96,12 +97,19 @@ def record_outputs(
     static: Static,
     tracked: tuple[int, ...],
 ) -> None:
-    """Record `tracked` ones of an operation's several outputs; none of its arguments is severed."""
+    """Record `tracked` ones of an operation's several outputs; none of its arguments is severed.
+
+    Where it is the first one only, it is recorded as if there were no others.
+    """
     for k in tracked:
-        if inexact(outs[k]._data):
+        z = outs[k]._data
+        if z.dtype in dtypes.RAW_INEXACT:
             y = tuple([t._data for t in outs])
             saved = values_to_save(op, parents, y, raws, static)
-            _pick_outputs(record_node(op, y[k], parents, saved, static), outs, y, tracked)
+            if tracked == (0,) and TABLE.get(op.name) is op:
+                outs[0]._node = record_node(first_of(op), z, parents, saved, static)
+            else:
+                _pick_outputs(record_node(op, z, parents, saved, static), outs, y, tracked)
             return
 
 
@@ -120,20 +128,19 @@ def values_to_save(
     op: Op, parents: Parents, y: Any, raws: Sequence[Raw], static: Static
 ) -> tuple[Any, ...]:
     """The values that a node saves: (y, *args) with None for those unread, or `keep`'s tuple."""
-    keep = getattr(op.rule, "keep", None)
+    rule = op.rule
+    keep = getattr(rule, "keep", None)
     if keep is not None:
         return keep(y, *raws, *static)
     saved: list[Any] = [None] * (len(parents) + 1)
     every = None not in parents and op.arity is not None
     for i in _places(op, None if every else tuple([p is not None for p in parents])):
-        saved[i] = raws[i - 1] if i else _read_results(op, y)
+        if i:
+            saved[i] = raws[i - 1]
+        else:
+            unread = getattr(rule, "unread", ())
+            saved[0] = tuple([None if k in unread else v for k, v in enumerate(y)]) if unread else y
     return tuple(saved)
-
-
-def _read_results(op: Op, y: Any) -> Any:
-    """The results of an operation, without those that its rule does not read."""
-    unread = getattr(op.rule, "unread", ())
-    return tuple([None if k in unread else v for k, v in enumerate(y)]) if unread else y
 
 
 @lru_cache(maxsize=None)

@@ -100,7 +100,10 @@ def check(node: Node, saved: tuple[Any, ...]) -> None:
         if cls is tuple:
             check(node, value)
         elif cls not in PYTHON_SCALARS:
-            when = last_write(ground(value) if cls in HIGHER else value)
+            raw = ground(value) if cls in HIGHER else value
+            when = _STAMPS.get(BACKENDS[raw.__class__].owner(raw))
+            if when is not None:
+                when = when.at if isinstance(when, SharedStamp) else when
             if when is not None and when < node.id:
                 raise errors.SavedValueOverwritten(
                     f"{node.name} (at {node.line}) saved a value of shape {tuple(value.shape)} "

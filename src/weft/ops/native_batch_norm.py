@@ -60,10 +60,11 @@ def _push(tangents, results, x, w, b, eps, dtype):
 
 
 def _pull(gs, results, x, w, b, eps, dtype):
-    (g, *along), (_, mean, rate), n = gs, results, len(x.shape)
-    if g is not None and all([s is None for s in along]):
+    (g, along, beside), (_, mean, rate) = gs, results
+    if g is not None and along is beside is None:
         return native_batch_norm_gradient(g, x, mean, rate, w)
-    cotangents = g, *[_broadcast(v, n) for v in along]
+    n = len(x.shape)
+    cotangents = g, _broadcast(along, n), _broadcast(beside, n)
     known = None, _broadcast(mean, n), _broadcast(rate, n)
     given = x, _broadcast(w, n), w  # of the bias nothing is read
     dx, *others = wide.pull_norm(cotangents, known, *given, _axes(n), eps, dtype)

@@ -190,9 +190,14 @@ def _matrices_turned(ndim: int) -> tuple[int, ...]:
 
 def swapaxes(x: Array, a: int, b: int) -> Array:
     """x with axes a and b exchanged."""
-    axes = list(range(len(x.shape)))
+    return permute(x, _exchanged(len(x.shape), a, b))
+
+
+@lru_cache(maxsize=256)
+def _exchanged(ndim: int, a: int, b: int) -> tuple[int, ...]:
+    axes = list(range(ndim))
     axes[a], axes[b] = b, a
-    return permute(x, tuple(axes))
+    return tuple(axes)
 
 
 def moveaxis(x: Array, source: tuple[int, ...], target: tuple[int, ...]) -> Array:

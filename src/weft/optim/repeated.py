@@ -65,16 +65,17 @@ class RepeatedStep:
         return True
 
 
-def _columns(optimizer: Any, batch: _Batch, gradients: dict[str, Any]) -> list[list[Any]] | None:
+def _columns(  # noqa: C901  (the hot path)
+    optimizer: Any, batch: _Batch, gradients: dict[str, Any]
+) -> list[list[Any]] | None:
     """Parameters, gradients and arrays of the state; None if something was replaced."""
     group, state, rows = batch.group, optimizer.state, batch.rows
     if [group[name] for name in optimizer.shaping] != batch.shaped:
         return None
-    counts = optimizer.started
     first = state.get(rows[0][0].key)
     if first is None or optimizer.rule_of(first) is not batch.rule:
         return None
-    expected = [first[name] for name in counts]
+    expected = [(name, first[name]) for name in optimizer.started]
     ps, gs, held = [], [], []
     for e, known, like, arrays in rows:
         g: Any = gradients.get(e.key)
@@ -87,14 +88,19 @@ def _columns(optimizer: Any, batch: _Batch, gradients: dict[str, Any]) -> list[l
         raw = g._data
         if (raw.__class__, raw.dtype, raw.device, raw.shape) != like:
             return None
-        if [own.get(name) for name in counts] != expected or BACKENDS[p.__class__].is_frozen(p):
+        for name, count in expected:
+            if own.get(name) != count:
+                return None
+        if BACKENDS[p.__class__].is_frozen(p):
             return None
-        found: list[Any] = [own.get(name) for name, _ in arrays]
-        for array, (_, reference) in zip(found, arrays, strict=True):
+        found: list[Any] = []
+        for name, reference in arrays:
+            array: Any = own.get(name)
             if array is None or not _is_as_known(array, reference):
                 return None
+            found.append(array)
         ps.append(p)
-        gs.append(raw.contiguous())
+        gs.append(raw if raw.is_contiguous() else raw.contiguous())
         held.append(found)
     return [ps, gs, *map(list, zip(*held, strict=True))]
 

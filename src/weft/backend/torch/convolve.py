@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import torch
@@ -42,9 +43,11 @@ def _as_matmul(kernel: Function) -> Function:
     """
 
     def compute(x, *rest):
+        if not x.is_cuda or x.dtype is not torch.float32:
+            return kernel(x, *rest)
         coarse = torch.get_float32_matmul_precision() != "highest"
         cudnn = torch.backends.cudnn
-        if not x.is_cuda or x.dtype is not torch.float32 or cudnn.allow_tf32 is coarse:
+        if cudnn.allow_tf32 is coarse:
             return kernel(x, *rest)
         with cudnn.flags(None, None, None, None, allow_tf32=coarse):  # pyright: ignore[reportArgumentType] (None: as it is)
             return kernel(x, *rest)
@@ -105,6 +108,16 @@ def _sides(
     return sides
 
 
+@lru_cache(maxsize=1024)
+def _even_sides(
+    x: torch.Size, w: torch.Size, stride: Sizes, padding: Padding, dilation: Sizes
+) -> list[int] | None:
+    """`_sides` for arrays of these shapes; None for empty ones, too."""
+    if not prod(x) or not prod(w):
+        return None
+    return _sides(x[2:], w[2:], stride, padding, dilation)
+
+
 def _laid_out(*arrays: Array, groups: int) -> tuple[Array, ...]:
     """Images and weights with the channels last in memory where a GPU's kernels want them so.
 
@@ -112,7 +125,7 @@ def _laid_out(*arrays: Array, groups: int) -> tuple[Array, ...]:
     operands and the result of every convolution. What follows keeps the order of the result.
     """
     x = arrays[0]
-    if groups > 1 or not x.is_cuda or x.dtype not in _HALF or x.ndim != 4:
+    if not x.is_cuda or groups > 1 or x.dtype not in _HALF or x.ndim != 4:
         return arrays
     return tuple([v.contiguous(memory_format=torch.channels_last) for v in arrays])
 
@@ -127,11 +140,13 @@ def convolution(
     x: Array, w: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
 ) -> Array:
     _check(x, padding, groups)
-    if not x.numel() or not w.numel():
-        counts = counts_of(x.shape[2:], w.shape[2:], stride, padding, dilation)
-        return x.new_zeros((x.shape[0], w.shape[0], *counts))
+    sides = _even_sides(x.shape, w.shape, stride, padding, dilation)
+    if not sides:
+        if not x.numel() or not w.numel():
+            counts = counts_of(x.shape[2:], w.shape[2:], stride, padding, dilation)
+            return x.new_zeros((x.shape[0], w.shape[0], *counts))
+        x, sides = pad(x, padding), [0] * len(padding)
     x, w = _laid_out(x, w, groups=groups)
-    x, sides = _split(x, w.shape[2:], stride, padding, dilation)
     return _FORWARD[len(stride)](x, w, None, stride, sides, dilation, groups)
 
 
@@ -183,16 +198,10 @@ def convolution_gradient(
     """The cotangents of x and w, by one call where x needs no padding beforehand."""
     how = stride, padding, dilation, groups
     _check(x, padding, groups)
-    if _is_whole(g) and _is_whole(x) and _is_whole(w):
-        padded, sides = _split(x, w.shape[2:], stride, padding, dilation)
-        if padded is x:
-            return _gradients(g, x, w, stride, sides, dilation, groups)
+    sides = _even_sides(x.shape, w.shape, stride, padding, dilation)
+    if sides and not (g.is_complex() or x.is_complex() or w.is_complex()):
+        return _gradients(g, x, w, stride, sides, dilation, groups)
     return convolution_transposed(g, w, *how), convolution_weight(x, g, *how)
-
-
-def _is_whole(x: Array) -> bool:
-    """Whether an array is of real numbers, and not empty."""
-    return x.numel() > 0 and not x.is_complex()
 
 
 def _both(

@@ -24,8 +24,9 @@ def linear_gradient(g: Array, x: Array, w: Array) -> tuple[Array, Array, Array]:
     """g·w, gᵀ·x and Σg, over all lines."""
     if g.ndim == 2:
         return torch.mm(g, w), torch.mm(g.t(), x), g.sum(0)
-    lines = g.reshape(math.prod(g.shape[:-1]), g.shape[-1])
-    dw = lines.mT @ x.reshape(len(lines), x.shape[-1])
+    count = math.prod(g.shape[:-1])
+    lines = g.reshape(count, g.shape[-1])
+    dw = torch.mm(lines.t(), x.reshape(count, x.shape[-1]))
     return torch.matmul(g, w), dw, lines.sum(0)
 
 

@@ -120,10 +120,10 @@ def zero_where_zero(c: Array, g: Operand) -> Array:
 
 
 def cast(x: Array, dtype: np.dtype | torch.dtype) -> Array:
-    dtype = TO_TORCH.get(dtype) or raw_dtype(dtype)  # type: ignore[arg-type]
-    if x.is_complex() and not dtype.is_complex:
+    raw = dtype if isinstance(dtype, torch.dtype) else raw_dtype(dtype)
+    if x.dtype in dtypes.RAW_COMPLEX and raw not in dtypes.RAW_COMPLEX:
         x = x.real
-    return x.to(dtype)
+    return x.to(raw)
 
 
 def owner(x: torch.Tensor) -> int:

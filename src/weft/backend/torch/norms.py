@@ -15,7 +15,6 @@ _aten = torch.ops.aten
 _layer_norm_backward = _aten.native_layer_norm_backward.default
 _group_norm_backward = _aten.native_group_norm_backward.default
 _batch_norm_backward = _aten.native_batch_norm_backward.default
-_gather_statistics = _aten.batch_norm_gather_stats.default
 _ALL = [True, True, True]
 
 
@@ -109,13 +108,29 @@ def native_batch_norm(
     x: Array, w: Array, b: Array, eps: float, dtype: np.dtype
 ) -> tuple[Array, ...]:
     """(x − mean)/√(variance + eps)·w + b of each channel, the mean, and 1/√(variance + eps)."""
-    own, raw = x.dtype, torch_.raw_dtype(dtype)
     if not w.numel():  # no channels: ATen divides by their number
+        raw = torch_.raw_dtype(dtype)
         return x.clone(), w.to(raw), b.to(raw)
+    return following_batch_norm(x, w, b, None, None, 0.0, eps, dtype)
+
+
+def following_batch_norm(
+    x: Array,
+    w: Array,
+    b: Array,
+    running_mean: Array | None,
+    running_variance: Array | None,
+    momentum: float,
+    eps: float,
+    dtype: np.dtype,
+) -> tuple[Array, ...]:
+    """`native_batch_norm`, which running statistics follow in place; they are of w's dtype."""
+    own, raw = x.dtype, torch_.raw_dtype(dtype)
     if own is not w.dtype or own in _HALF:
         x, w, b = _as_taken("batch", w.dtype, x, w, b)
-    out, mean, rate = torch.native_batch_norm(x, _line(w), _line(b), None, None, True, 0.0, eps)
-    if own is raw:
+    follow = running_mean, running_variance, True, momentum, eps
+    out, mean, rate = torch.native_batch_norm(x, _line(w), _line(b), *follow)
+    if out.dtype is own and mean.dtype is raw:
         return out, mean, rate
     return out.to(own), mean.to(raw), rate.to(raw)
 
@@ -133,10 +148,9 @@ def native_batch_norm_gradient(
     if own is not weights or own in _HALF:
         x, g, w = _as_taken("batch", weights, x, g, w)
     given = (_line(w), None, None, _line(mean), _line(rate), True, 0.0)
-    found = _batch_norm_backward(g, x, *given, _ALL)
-    if own is weights is wide:
-        return found
-    dx, dw, db = found
+    dx, dw, db = _batch_norm_backward(g, x, *given, _ALL)
+    if dx.dtype is own and dw.dtype is weights:
+        return dx, dw, db
     return dx.to(own), dw.to(weights), db.to(weights)
 
 
@@ -152,8 +166,8 @@ def follow_statistics(
     """Let running statistics of channels, axis 1 of x, follow those of a batch, in place."""
     count = x.numel() // x.shape[1]
     if x.is_cuda and running_mean is not None and running_variance is not None:
-        running = running_mean, running_variance
-        _gather_statistics(x, mean[None], rate[None], *running, momentum, eps, count)
+        given = mean.unsqueeze(0), rate.unsqueeze(0), running_mean, running_variance
+        torch.batch_norm_gather_stats(x, *given, momentum, eps, count)
         return
     if running_mean is not None:
         running_mean.lerp_(mean, momentum)

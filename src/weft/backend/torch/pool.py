@@ -83,11 +83,25 @@ def _sides(
 
 def _starts(counts: Sizes, size: Sizes, stride: Sizes, before: Sizes, like: Array) -> Array:
     """The flat position of each window's first element, which may be outside of the array."""
-    total = torch.zeros((), dtype=torch.int64, device=like.device)
-    for count, n, s, a in zip(counts, size, stride, before, strict=True):
-        along = torch.arange(-a, count * s - a, s, device=like.device)
-        total = total.unsqueeze(-1) * n + along
-    return total
+    steps = [prod(size[k + 1 :]) for k in range(len(size))]
+    first, *others = [
+        torch.arange(-a * step, (count * s - a) * step, s * step, device=like.device)
+        for count, s, a, step in zip(counts, stride, before, steps, strict=True)
+    ]
+    for along in others:
+        first = first.unsqueeze(-1) + along
+    return first
+
+
+def _blocks(size: Sizes, kernel: Sizes) -> list[tuple[int, int]]:
+    """For each axis but the first, from the last on, how many elements of an array there are to one
+    step of the axis before it, and how many of a window, once the axes behind it are a window's.
+    """
+    found, inner = [], 1
+    for n, k in zip(size[:0:-1], kernel[:0:-1], strict=True):
+        found.append((n * inner, k * inner))
+        inner *= k
+    return found
 
 
 def _offsets(size: Sizes, kernel: Sizes, dilation: Sizes, device: torch.device) -> Array:
@@ -114,6 +128,11 @@ def _to_taps(
     """
     counts = places.shape[places.ndim - len(size) :]
     away = places.sub_(_starts(counts, size, stride, before, places)).masked_fill_(lowest, 0)
+    if len(set(dilation)) == 1:
+        taps = away if dilation[0] == 1 else away.div_(dilation[0], rounding_mode="floor")
+        for wide, narrow in _blocks(size, kernel):
+            taps = taps.sub_(_quotient(taps, wide), alpha=wide - narrow)
+        return taps.to(_raw(tap_dtype(kernel)))
     offsets = _offsets(size, kernel, dilation, places.device)
     last = 0
     for n, k, d in zip(size, kernel, dilation, strict=True):
@@ -126,10 +145,21 @@ def _to_taps(
 def _to_places(taps: Array, size: Sizes, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Array:
     """The inverse of `_to_taps`, in arrays that are padded."""
     counts = taps.shape[taps.ndim - len(size) :]
+    if len(set(dilation)) == 1:
+        places = taps.to(torch.int64, copy=True)
+        for wide, narrow in reversed(_blocks(size, kernel)):
+            places = places.add_(_quotient(places, narrow), alpha=wide - narrow)
+        places = places if dilation[0] == 1 else places.mul_(dilation[0])
+        return places.add_(_starts(counts, size, stride, (0,) * len(size), taps))
     offsets = _offsets(size, kernel, dilation, taps.device)
     first = _starts(counts, size, stride, (0,) * len(size), taps)
     index = taps.int() if taps.element_size() == 1 else taps.long()
     return _pick(offsets, index).add_(first)
+
+
+def _quotient(x: Array, n: int) -> Array:
+    """⌊x/n⌋."""
+    return torch.div(x, n, rounding_mode="floor")
 
 
 def _pick(table: Array, index: Array) -> Array:

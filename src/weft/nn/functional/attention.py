@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from ...arrays.random import randint, stream_for
 from ...core import dtypes
 from ...core.aval import Shape, broadcast
 from ...core.box import BOXES
+from ...core.call_several import first_recorded
 from ...ops.attend import attention
 from ...ops.elementwise import cos, sin, where
 from ...ops.logic import isfinite
@@ -62,11 +64,10 @@ def scaled_dot_product_attention(
     [[[2.0], [2.0]]]
     """
     q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
-    shapes = q.shape, k.shape, v.shape
-    _check(*shapes, attn_mask, dropout_p, is_causal, enable_gqa)
-    ndim, heads = max(map(len, shapes)), _heads(*shapes, enable_gqa)
-    lead = broadcast(_NAME, *[shape[:-3] for shape in shapes])
-    q, k, v = (_with_heads(x, n) for x, n in zip((q, k, v), heads, strict=True))
+    shapes, how = (q.shape, k.shape, v.shape), (dropout_p, bool(is_causal), bool(enable_gqa))
+    heads, lead = _fitted(*shapes, attn_mask is not None, *how)
+    if any([len(s) < 3 or s[-3] != n for s, n in zip(shapes, heads, strict=True)]):
+        q, k, v = (_with_heads(x, n) for x, n in zip((q, k, v), heads, strict=True))
     mask: Any = True
     seeds: Any = 0
     if attn_mask is not None:
@@ -77,14 +78,28 @@ def scaled_dot_product_attention(
     dtype = dtypes.accumulator(dtypes.promote_all(x.dtype for x in (q, k, v)))
     scale = 1 / sqrt(shapes[0][-1]) if scale is None else float(scale)
     args = (q, k, v, mask, seeds, bool(is_causal), scale, float(dropout_p), dtype)
-    out = attention(*args)[0]
-    return out if ndim > 2 else reshape(out, out.shape[1:])
+    out = _attended(*args)[0]
+    return out if max(map(len, shapes)) > 2 else reshape(out, out.shape[1:])
 
 
+# The logarithms of the denominators are only looked at.
+_attended = first_recorded(attention)
 _NAME = "scaled_dot_product_attention"
 
 
-def _check(q: Shape, k: Shape, v: Shape, mask: Any, p: float, causal: bool, grouped: bool) -> None:
+@lru_cache(maxsize=1024)
+def _fitted(
+    q: Shape, k: Shape, v: Shape, masked: bool, p: float, causal: bool, grouped: bool
+) -> tuple[tuple[int, int, int], Shape]:
+    """The numbers of heads and the shape of the axes in front of them, of arguments that fit."""
+    _check(q, k, v, masked, p, causal, grouped)
+    heads = _heads(q, k, v, grouped)
+    return heads, broadcast(_NAME, q[:-3], k[:-3], v[:-3])
+
+
+def _check(
+    q: Shape, k: Shape, v: Shape, masked: bool, p: float, causal: bool, grouped: bool
+) -> None:
     ndim = min(len(q), len(k), len(v))
     if ndim < 2:
         raise _shape_error(q, k, v, "; expected (…, length, width)")
@@ -96,7 +111,7 @@ def _check(q: Shape, k: Shape, v: Shape, mask: Any, p: float, causal: bool, grou
         raise _shape_error(q, k, v, ": the width is 0, expected 1 or more")
     if not 0 <= p < 1:
         raise errors.ArgumentError(f"{_NAME}: dropout_p={p}, expected 0 ≤ p < 1")
-    if causal and mask is not None:
+    if causal and masked:
         raise errors.ArgumentError(
             f"{_NAME}: attn_mask and is_causal=True; give one of them, or a mask that is causal"
         )

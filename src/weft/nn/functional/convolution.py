@@ -96,10 +96,10 @@ _MOST = 1024
 
 def _convolve(name: str, axes: int, x, w: Any, b: Any, stride, padding, dilation, groups):
     x, w = as_tensor(x), as_tensor(w)
-    channels: tuple[int, ...] = w.shape
+    sizes, weights = x.shape, w.shape
     given = (stride, padding, dilation, groups)
-    if all([type(v) is int for v in given]):
-        key = (name, x.shape, channels, given)
+    if type(stride) is type(padding) is type(dilation) is type(groups) is int:
+        key = (name, sizes, weights, given)
         how = _FOUND.get(key)
         if how is None:
             if len(_FOUND) >= _MOST:
@@ -107,12 +107,13 @@ def _convolve(name: str, axes: int, x, w: Any, b: Any, stride, padding, dilation
             how = _FOUND[key] = _how(name, axes, x, w, *given)
     else:
         how = _how(name, axes, x, w, *given)
+    single = len(sizes) == axes + 1
+    images = _images(x, axes) if single else x
     if b is None:
-        y = convolve.convolution(_images(x, axes), w, *how)
+        y = convolve.convolution(images, w, *how)
     else:
-        b = _bias(name, b, channels[0])
-        y = convolve.convolution_biased(_images(x, axes), w, b, *how)
-    return _without(y, x, axes)
+        y = convolve.convolution_biased(images, w, _bias(name, b, weights[0]), *how)
+    return _without(y, x, axes) if single else y
 
 
 def _convolve_transposed(name: str, axes: int, x, w, b, stride, padding, more, groups, dilation):

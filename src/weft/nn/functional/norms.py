@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from ...arrays.arguments import as_tensor
-from ...arrays.inplace import copy_, own_memories
+from ...arrays.inplace import copy_
 from ...core import dtypes
 from ...core.autocast import ANY, computed_in
 from ...core.aval import integer_in
-from ...core.backends import BACKENDS
 from ...core.box import BOXES
 from ...core.call_several import first_recorded
 from ...core.settings import current, exactly
@@ -19,7 +18,6 @@ from ...core.value import GROUND, TENSORS, wrap
 from ...ops.activate import scale_shift
 from ...ops.elementwise import maximum, rsqrt
 from ...ops.layernorm import layer_norm as _layer_norm
-from ...ops.native_batch_norm import native_batch_norm
 from ...ops.native_norm import native_norm, native_rms_norm
 from ...ops.normalise import root_mean_square, standardise
 from ...ops.reduce import mean as _mean
@@ -27,6 +25,12 @@ from ...ops.structural import cast, reshape
 from ...transform.checkpoint.replayed import replaying
 from ...transform.modes.backward import no_grad
 from ...transform.modes.batch import Batch
+from .batch_statistics import (
+    follow_by_kernel,
+    is_native,
+    normed_and_followed,
+    normed_by_kernel,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +41,6 @@ if TYPE_CHECKING:
 
 # Statistics are only looked at.
 _normed, _rms_normed = first_recorded(native_norm), first_recorded(native_rms_norm)
-_batch_normed = first_recorded(native_batch_norm)
 
 
 def layer_norm(
@@ -68,7 +71,7 @@ def layer_norm(
         dtype = _computed_in(x, "layer_norm")
         if w._data.shape == b._data.shape == shape and w.dtype == b.dtype == dtype:
             wide = dtypes.accumulator(dtype)
-            if not _is_native(x):
+            if not is_native(x):
                 return _layer_norm(x, w, b, float(eps), wide)[0]
             axes = tuple(range(x.ndim - len(shape), x.ndim))
             return _normed(x, w, b, axes, float(eps), wide)[0]
@@ -98,7 +101,7 @@ def rms_norm(
     if eps is None:
         eps = _unit(_wide(x))
     axes = tuple(range(x.ndim - len(shape), x.ndim))
-    if weight is not None and _is_native(x):
+    if weight is not None and is_native(x):
         w, dtype = as_tensor(weight), _computed_in(x, "native_rms_norm")
         if w.shape == shape and w.dtype == dtype:
             return _rms_normed(x, w, axes, float(eps), dtypes.accumulator(dtype))[0]
@@ -114,17 +117,12 @@ def _computed_in(x, row: str) -> np.dtype:
     return autocast.dtype_for(row, "single") or x.dtype
 
 
-def _is_native(x) -> bool:
-    """Whether what is kept is what PyTorch's kernels want; compiled programs fuse the other."""
-    return x.device != "cpu" and current.get().staging is None
-
-
 def _native_norm(x, shape, weight, bias, weights, axes, eps: float):
     """(y, mean, rate) of x as an array of this shape, by one kernel; None where there is none.
 
     weights  the shape in which the weight and the bias broadcast to that one
     """
-    if weight is None or bias is None or not _is_native(x):
+    if weight is None or bias is None or not is_native(x):
         return None
     w, b, dtype = as_tensor(weight), as_tensor(bias), _computed_in(x, "native_norm")
     size, wide = prod(weights), dtypes.accumulator(dtype)
@@ -180,9 +178,10 @@ def _fitting(name: str, y, shape, v):
 
 
 def _channels(name: str, x) -> int:
-    if x.ndim < 2:
-        raise errors.ShapeError(f"{name}: input of shape {x.shape}; expected (N, C, …)")
-    return x.shape[1]
+    shape = x.shape
+    if len(shape) < 2:
+        raise errors.ShapeError(f"{name}: input of shape {shape}; expected (N, C, …)")
+    return shape[1]
 
 
 def group_norm(
@@ -251,9 +250,14 @@ def batch_norm(
     [[-1.0], [1.0]]
     """
     x = as_tensor(input)
+    if training:
+        running = running_mean, running_var
+        done = normed_and_followed(x, running, weight, bias, momentum, float(eps))
+        if done is not None:
+            return done
     c = _channels("batch_norm", x)
-    wide = (c, *(1,) * (x.ndim - 2))
     if not training:
+        wide = (c, *(1,) * (x.ndim - 2))
         return _by_running("batch_norm", x, wide, running_mean, running_var, weight, bias, eps)
     count = x.size // c if c else 0
     if count == 1:
@@ -262,10 +266,11 @@ def batch_norm(
             "variance; give more, or pass training=False"
         )
     if not count:  # nothing has no statistics
-        return _affine("batch_norm", x, wide, weight, bias)
+        return _affine("batch_norm", x, (c, *(1,) * (x.ndim - 2)), weight, bias)
     y, mean, variance, rate = _by_batch(x, weight, bias, float(eps))
-    running = running_mean, running_var
-    if rate is not None and _follow_native(x, running, mean, rate, momentum, float(eps)):
+    if rate is not None and follow_by_kernel(
+        x, (running_mean, running_var), mean, rate, momentum, float(eps)
+    ):
         return y
     with no_grad(), exactly():
         variance = _variance(rate, float(eps)) if variance is None else variance
@@ -281,7 +286,7 @@ def _by_batch(x, weight, bias, eps: float):
 
     Of half types, nothing is rounded before the end if the weight or the bias is wider.
     """
-    found = _native_batch_norm(x, weight, bias, eps)
+    found = normed_by_kernel(x, weight, bias, eps)
     if found is not None:
         y, mean, rate = found
         return y, mean, None, rate
@@ -295,45 +300,9 @@ def _by_batch(x, weight, bias, eps: float):
     return cast(y, own) if wider else y, mean, variance, None
 
 
-def _native_batch_norm(x, weight, bias, eps: float):
-    """(y, mean, rate) of (N, C, …) by one kernel; None where there is none."""
-    if weight is None or bias is None or not _is_native(x):
-        return None
-    w, b, dtype = as_tensor(weight), as_tensor(bias), _computed_in(x, "native_batch_norm")
-    wide, lines = dtypes.accumulator(dtype), x._data.shape[1:2]
-    own = w.dtype
-    if own != b.dtype or (own != dtype and own != wide) or w._data.shape != lines:
-        return None
-    return _batch_normed(x, w, b, eps, wide) if b._data.shape == lines else None
-
-
 def _variance(rate, eps: float):
     """The variance that a reciprocal deviation is of, to some rounding errors of it + eps."""
     return maximum(rate**-2.0 - eps, 0.0)
-
-
-def _follow_native(x, running, mean, rate, momentum, eps: float) -> bool:
-    """Whether running statistics followed a batch's by the kernels of their backend."""
-    ours = [r for r in running if r is not None]
-    if not ours or replaying():
-        return not ours
-    if type(momentum) is not float or mean.__class__ not in GROUND:
-        return False
-    raw = mean._data
-    for r in ours:
-        if r.__class__ not in GROUND or r._node is not None:
-            return False
-        own = r._data
-        if own.__class__ is not raw.__class__ or own.dtype is not raw.dtype:
-            return False
-        if own.device != raw.device or own.shape != raw.shape:
-            return False
-    held = iter(own_memories(ours))
-    mean_there, variance_there = (None if r is None else next(held) for r in running)
-    xp = BACKENDS[type(mean._data)]
-    given = (mean._data, rate._data, momentum, eps)
-    xp.follow_statistics(x._data, mean_there, variance_there, *given)
-    return True
 
 
 def instance_norm(

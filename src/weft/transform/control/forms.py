@@ -11,6 +11,7 @@ from ...arrays.tensor import Tensor
 from ...core.aval import Shape
 from ...core.origin import line_of
 from ...core.record import field, record
+from ...core.value import TENSORS
 from ..modes import trees
 
 
@@ -23,6 +24,15 @@ class TreeForm:
     def __init__(self, leaves: list[Tensor], tree: Any):
         self.structure = structure_of(tree)
         self.kinds = [_kind(x) for x in leaves]
+        # Of a tensor alone, how its array gives both: what most steps are recognised by.
+        alone = leaves and leaves[0] is tree
+        self._array = (tree._data.shape, tree._data.dtype) if alone else None
+
+    def is_of(self, tree: Any) -> bool:
+        """Whether another tree is a tensor like the one that this form is of, at the first look."""
+        if self._array is None or tree.__class__ not in TENSORS:
+            return False
+        return (tree._data.shape, tree._data.dtype) == self._array
 
     def difference(self, leaves: list[Tensor], tree: Any, name: str) -> str:
         """How another tree differs, in words; empty if it does not."""
@@ -70,6 +80,7 @@ class LoopBody:
     rebuild: trees.Rebuild
     results: trees.Rebuild = field(init=False)  # of the ys; known after the first step
     _form_of_y: TreeForm | None = field(init=False, default=None)
+    _empty: bool = field(init=False, default=False)  # whether the first y was None
 
     def __call__(
         self, carry: list[Tensor], x: Iterable[Tensor]
@@ -81,11 +92,16 @@ class LoopBody:
                 f"{type(out).__name__}"
             )
         carry, _ = trees.tensors(self.what, out[0])
+        if not self.form.is_of(out[0]):
+            self._check(self.form, carry, out[0], "carry")
+        if self._empty and out[1] is None:
+            return carry, []
         ys, rebuild = trees.tensors(self.what, out[1])
-        self._check(self.form, carry, out[0], "carry")
         if self._form_of_y is None:
             self._form_of_y, self.results = TreeForm(ys, out[1]), rebuild
-        self._check(self._form_of_y, ys, out[1], "y")
+            self._empty = out[1] is None
+        elif not self._form_of_y.is_of(out[1]):
+            self._check(self._form_of_y, ys, out[1], "y")
         return carry, ys
 
     def _check(self, form: TreeForm, leaves: list[Tensor], tree: Any, name: str) -> None:

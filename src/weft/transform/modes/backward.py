@@ -148,7 +148,11 @@ def _deliver(reached: dict, seed, create_graph: bool) -> GradientMap:
             made = g._node if create_graph else mark
             grads[-leaf.id] = wrap(raw, made)
             if leaf.requested:
-                leaf.add(wrap(raw, made))
+                owner = leaf.tensor and leaf.tensor()
+                if staging is None and owner is not None and owner._grad is None:
+                    owner._grad = wrap(raw, made)
+                else:
+                    leaf.add(wrap(raw, made))
             elif staging is not None:
                 staging.check_unrequested_leaf(leaf)
     if mark is not None:

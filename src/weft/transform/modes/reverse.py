@@ -5,9 +5,10 @@ from heapq import heappop, heappush, heappushpop
 from typing import Any, Protocol
 
 from ... import errors
-from ...core import versions
+from ...core import dtypes, versions
 from ...core.backends import BACKENDS, PYTHON_SCALARS
 from ...core.box import BOXED, raise_to_level
+from ...core.derived import cast_at, uncast, whole_of, with_all_outputs
 from ...core.dispatch import above
 from ...core.dtypes import bfloat16
 from ...core.node import Leaf, Node
@@ -28,7 +29,44 @@ _PARTS = frozenset((Patch, Picked, Masked))
 
 
 def _pull_for(op: Op):
+    whole = whole_of(op)
+    if whole is not None:
+        return _pull_first(PULLS[whole], whole.outputs)
+    cast = uncast(op)
+    if cast is not None:
+        return _casting_back(PULLS[cast])
     return _pull_by(op) if op.outputs == 1 else _narrowing(_pull_by(op))
+
+
+def _casting_back(pull: rules.Pull) -> rules.Pull:
+    """A pull-back from a node that has cast its arguments: cotangents are cast to their dtypes."""
+
+    def cast_back(parents, node, g, saved):
+        found = zip(pull(parents, node, g, saved), parents)  # noqa: B905  (equal lengths, one for each argument)
+        return [c if c is None or p is None else _cast_like(c, node, p) for c, p in found]
+
+    return cast_back
+
+
+def _cast_like(c, node, p):
+    """A cotangent in the dtype of its parent, after that of the node, which NumPy may widen."""
+    if c.__class__ in HIGHER:
+        own = (c._data if c.__class__ in TENSORS else c).dtype
+        return c if own is p.dtype else above.cast(c, dtypes.canonical(p.dtype))
+    for v in (node, p):
+        if c.dtype is not v.dtype:
+            c = BACKENDS[c.__class__].cast(c, v.dtype)
+    return c
+
+
+def _pull_first(pull: rules.Pull, outputs: int) -> rules.Pull:
+    """The pull-back of the first one of several outputs."""
+    others = (None,) * (outputs - 1)
+
+    def pulled(parents, node, g, saved):
+        return pull(parents, node, [g, *others], saved)
+
+    return pulled
 
 
 def _narrowing(pull):
@@ -363,10 +401,23 @@ def _box_saved(node: Node, saved: tuple[Any, ...]) -> tuple[Any, ...]:
         return saved
     y, *args = saved
     if type(y) is tuple:
+        whole = whole_of(node.op)
+        if whole is not None:
+            node = with_all_outputs(node, whole)
         y = tuple(_box(v, pick(node, k) if k in node.op.tracked else None) for k, v in enumerate(y))
     else:
         y = _box(y, node)
-    return (y, *(_box(a, p) for a, p in zip(args, node.parents, strict=True)))
+    parents = node.parents
+    if uncast(node.op) is not None:
+        parents = [_cast_parent(node, a, p) for a, p in zip(args, parents, strict=True)]
+    return (y, *(_box(a, p) for a, p in zip(args, parents, strict=True)))
+
+
+def _cast_parent(node: Node, value, parent):
+    """The node of an argument that `node` has cast and saved."""
+    if value is None or parent is None or value.dtype is parent.dtype:
+        return parent
+    return cast_at(node, above.cast.op, value, parent)
 
 
 def _box(value, node):
