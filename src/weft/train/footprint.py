@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..arrays.make import zeros
 from ..core import dtypes
 from ..core.backends import BACKENDS
+from ..errors import BudgetExceeded
 from ..optim.optimizer import average_bytes, state_bytes
 from ..profile.programs import ProgramBytes, program_bytes
 from ..profile.stood_in import AVERAGE, STATE, EagerBytes, eager_bytes
@@ -70,28 +71,41 @@ def step_programs(trainer: Trainer, batch: Any, parts: int) -> dict[str, Program
     batch    tensors where the model is
     parts    how many batches a step has
 
-    Raises `BudgetExceeded`, for the whole step, where the trainer's budget is too small.
+    Raises `BudgetExceeded`, with the smallest budget of the whole step, where the trainer's is too
+    small.
     """
     stepper: Any = trainer._make_stepper()
-    own, found = stepper._programs, {}
-    loss = zeros((), dtype=dtypes.float32, device=arguments.device_of(trainer.model))
+    found: dict[str, ProgramBytes] = {}
+    refused: list[BudgetExceeded] = []
     trained = _tensors(trainer)[ADAPTERS]
     trainer.model.train()
     try:
-        with stepper.refusals("part" if parts > 1 else "step"):
-            if parts > 1:
-                found["first part"] = program_bytes(own["part"], batch, 1 / parts)
-                for p in trained:
-                    p.grad = p.detach()
-            if parts > 2:
-                found["part"] = program_bytes(own["part"], batch, 1 / parts)
-        with stepper.refusals("step"):
-            earlier = [loss] * (parts - 1), [[] for _ in range(parts - 1)], {}
-            found["step"] = program_bytes(own["step"], batch, 1 / parts, *earlier)
+        for name, part, args in _calls(trainer, batch, parts):
+            for p in trained if name != "first part" and parts > 1 else ():
+                p.grad = p.detach()
+            try:
+                with stepper.refusals(part):
+                    found[name] = program_bytes(stepper._programs[part], *args)
+            except BudgetExceeded as e:
+                refused.append(e)
     finally:
         for p in trained:
             p.grad = None
+    if refused:
+        raise max(refused, key=lambda e: e.smallest or 0)
     return found
+
+
+def _calls(trainer: Trainer, batch: Any, parts: int) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
+    """The calls of programs in a step: a name, the program, and its arguments."""
+    share = 1 / parts
+    if parts > 1:
+        yield "first part", "part", (batch, share)
+    if parts > 2:
+        yield "part", "part", (batch, share)
+    loss = zeros((), dtype=dtypes.float32, device=arguments.device_of(trainer.model))
+    before = [loss] * (parts - 1), [[] for _ in range(parts - 1)], {}
+    yield "step", "step", (batch, share, *before)
 
 
 def evaluation_program(trainer: Trainer, batch: Any) -> ProgramBytes:
