@@ -152,3 +152,25 @@ def test_a_moment_that_is_nearly_lost_makes_no_large_step():
         optimizer.step([wf.tensor(g)])
         g[:, ::2] = 0.0
     assert np.max(np.abs(p.detach().numpy())) <= 20 * 1e-3 * 1.1
+
+
+@pytest.mark.parametrize("name", ["Adam8bit", "AdamW8bit"])
+def test_compiled_steps_are_eager_ones(name):
+    """A compiled step has a parameter in its own shape, and the moments as flat codes."""
+    made = []
+    for compiled in (False, True):
+        wf.random.seed(0)
+        p = wf.Parameter(wf.randn((512, 13)))
+        optimizer = getattr(wf.optim, name)([p], lr=1e-2)
+        x = wf.randn((4, 512))
+
+        def step(x, p=p, optimizer=optimizer):
+            optimizer.zero_grad()
+            (x @ p).square().sum().backward()
+            optimizer.step()
+
+        run = wf.compile(step) if compiled else step
+        for _ in range(3):
+            run(x)
+        made.append(p.detach().numpy())
+    np.testing.assert_allclose(*made, rtol=1e-5, atol=1e-6)

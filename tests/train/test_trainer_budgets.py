@@ -52,3 +52,41 @@ def test_the_named_budget_is_enough_and_kept(compiled, kind, accumulate, ema):
     assert refusals == 1 + two
     # A norm has its pieces beside the plan, and a second program its tables.
     assert start + counter.peak <= budget * MIB + (400_000 if two else 200_000)
+
+
+def test_programs_of_other_batches_leave_a_budget_their_memory():
+    """Batches of two sizes have an arena each, of which one is there at a time."""
+    wf.random.seed(0)
+    data = wf.train.TensorDataset(wf.ones((1024 + 900, 64)), wf.zeros((1024 + 900, 64)))
+    peaks = {}
+    for budget in (None, 3.0):
+        gc.collect()
+        with Counter() as counter:
+            model = nn.Sequential(*[p for _ in range(8) for p in (nn.Linear(64, 64), nn.Tanh())])
+            trainer = wf.train.Trainer(
+                *(model, wf.optim.SGD(model.parameters(), lr=1e-3), nn.MSELoss()),
+                checkpoint=budget and wf.CheckpointConfig("auto", memory_budget_mb=budget),
+                **{"compile": True, "progress": False},
+            )
+            trainer.fit(wf.train.DataLoader(data, batch_size=1024), epochs=2)
+        peaks[budget] = counter.peak
+    assert peaks[None] > 4 * MIB  # the arenas of both
+    assert peaks[3.0] <= 3 * MIB + 200_000
+
+
+def test_constant_buffers_are_not_copied():
+    """Weights in 8 bits stay as they are, so that a step holds no copy of them to go back to."""
+    layers = [nn.Linear8bit.from_linear(nn.Linear(1024, 1024)) for _ in range(4)]
+    model = nn.Sequential(*layers)
+    nn.add_lora(model, rank=1)
+    trainer = wf.train.Trainer(model, wf.optim.SGD(model, lr=0.1), nn.MSELoss(), progress=False)
+    data = wf.train.TensorDataset(wf.ones((2, 1024)), wf.zeros((2, 1024)))
+    with Counter() as counter:
+        trainer.fit(wf.train.DataLoader(data, batch_size=2), epochs=1)
+    one = 4 * 1024 * 1024  # a weight in float32, for the moment
+    assert counter.peak < 2.5 * one
+    before = layers[0].codes.numpy().copy()
+    bad = wf.train.TensorDataset(wf.full((2, 1024), float("nan")), wf.zeros((2, 1024)))
+    with pytest.raises(errors.AnomalyError, match=r"matmul|the data"):
+        trainer.fit(wf.train.DataLoader(bad, batch_size=2), epochs=2)
+    assert (layers[0].codes.numpy() == before).all()

@@ -77,6 +77,24 @@ def cache(config: ConfigFile) -> None:
 
 
 @app.command()
+def estimate(
+    config: ConfigFile,
+    no_time: Annotated[bool, typer.Option("--no-time", help="run no steps to time them")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print plain data")] = False,
+) -> None:
+    """Say what a run will take, before it: memory, time and room on the disk."""
+    from ..diffusion.training.estimate import estimate as estimate_run
+    from .estimates import estimate_table
+
+    with _Stages() as stages:
+        found = estimate_run(config, not no_time, stages.show)
+    if as_json:
+        out.print_json(data=found.to_dict())
+    else:
+        out.print(estimate_table(found))
+
+
+@app.command()
 def inspect(file: AdapterFile) -> None:
     """Say what is in an adapter file: layout, ranks, alphas, norms, modules."""
     from .tables import adapter_table

@@ -14,13 +14,16 @@ from .latents import (
 from .layout import to_original
 from .sampler import euler_sample, sigma_schedule
 from .training.config import TrainConfig, read_config
+from .training.estimate import RunEstimate, estimate
 from .training.run import train
 
 __all__ = [
     "Flux",
     "FluxConfig",
     "NoiseConfig",
+    "RunEstimate",
     "TrainConfig",
+    "estimate",
     "euler_sample",
     "image_ids",
     "pack_latents",

@@ -48,7 +48,9 @@ def quantise_rows(weight: Tensor, block: int = BLOCK) -> tuple[Tensor, Tensor]:
     scales = cast(maximum(largest / _LEVELS, _TINY), dtypes.bfloat16)
     codes = cast(round_(blocks / cast(scales, dtypes.float32)), dtypes.int8)
     codes = reshape(codes, (out, count * block))
-    return narrow(codes, 1, 0, width), reshape(scales, (out, count))
+    if count * block != width:
+        codes = narrow(codes, 1, 0, width).clone()  # in memory of its own, without the rest
+    return codes, reshape(scales, (out, count))
 
 
 def dequantise_rows(codes: Tensor, scales: Tensor, block: int, dtype: DTypeLike) -> Tensor:

@@ -129,7 +129,10 @@ def adam8bit(
     """Adam; the moments come and go as codes and scales."""
     rates = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps}
     return _in_eight_bits(
-        lambda m, v: adam(p, g, m, v, **rates, weight_decay=weight_decay, maximize=maximize, t=t),
+        lambda p, g, m, v: adam(
+            p, g, m, v, **rates, weight_decay=weight_decay, maximize=maximize, t=t
+        ),
+        (p, g),
         (m, m_scale, v, v_scale),
         block_size,
     )
@@ -143,13 +146,19 @@ def adamw8bit(
     """AdamW; the moments come and go as codes and scales."""
     rates = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay}
     return _in_eight_bits(
-        lambda m, v: adamw(p, g, m, v, **rates, correct_bias=True, maximize=maximize, t=t),
+        lambda p, g, m, v: adamw(p, g, m, v, **rates, correct_bias=True, maximize=maximize, t=t),
+        (p, g),
         (m, m_scale, v, v_scale),
         block_size,
     )
 
 
-def _in_eight_bits(update: Callable[..., Arrays], state: Arrays, block: int) -> Arrays:
+def _in_eight_bits(
+    update: Callable[..., Arrays], columns: tuple[Array, Array], state: Arrays, block: int
+) -> Arrays:
+    """The step on flat columns, as the moments are; a compiled step has a parameter's own shape."""
     m, m_scale, v, v_scale = state
-    p, m, v = update(dequantise(m, m_scale, True, block), dequantise(v, v_scale, False, block))
-    return p, *quantise(m, True, block), *quantise(v, False, block)
+    shape, flat = columns[0].shape, [reshape(x, m.shape) for x in columns]
+    moments = dequantise(m, m_scale, True, block), dequantise(v, v_scale, False, block)
+    p, m, v = update(*flat, *moments)
+    return reshape(p, shape), *quantise(m, True, block), *quantise(v, False, block)

@@ -154,7 +154,7 @@ def estimate(
     settings_key(settings)  # refuses settings under which nothing is traced
     taken = flatten_arguments(args, kwargs, lambda name: False, settings.grad)
     with Counter() as counter:
-        program = _trace(function, taken)
+        program = trace_step(function, taken)
     if compiled:
         program.choose(getattr(step, "checkpoint", None), getattr(step, "capture", True))
         return _compiled(program, taken, counter.live)
@@ -162,7 +162,8 @@ def estimate(
     return _eager(program, taken, function, args, kwargs)
 
 
-def _trace(step: Callable[..., Any], taken: CallArguments) -> Variant:
+def trace_step(step: Callable[..., Any], taken: CallArguments) -> Variant:
+    """The trace of a step, which is refused where it needs values."""
     name = getattr(step, "__name__", type(step).__name__)
     try:
         return trace(name, step, taken)
@@ -212,14 +213,14 @@ def _compiled(program: Variant, taken: CallArguments, constants: int) -> MemoryE
     state = [phantom.nbytes_of(p.entered.aval) for p in program.places if _is_state(p)]
     new, old = _gradients(program, taken, schedule)
     results = Calling(schedule).fresh_bytes - sum(new)
-    work = results + constants + _library(schedule) + _copies(program, taken)
+    work = results + constants + library_bytes(schedule) + _copies(program, taken)
     contents = [
         Content("parameters", "", parameters, len(given)),
         Content(INPUT, "", inputs, len(tensors) - len(given)),
         Content(STATE, "", sum(state), len(state)),
         Content(GRADIENT, "", sum(new), len(new)),
         Content("gradient before", "", sum(old), len(old)),
-        *_arena(schedule, placed),
+        *arena_contents(schedule, placed),
         Content("results, constants, library calls", "", work, 1),
     ]
     return MemoryEstimate(
@@ -258,7 +259,7 @@ def _gradients(
     return new, [*old, *map(phantom.nbytes_of, given.values())]
 
 
-def _library(schedule: Schedule) -> int:
+def library_bytes(schedule: Schedule) -> int:
     """The most bytes of library calls: kernels' results and temporaries, and the results before."""
     most = before = 0
     with phantom.simulation() as ledger:
@@ -286,7 +287,7 @@ def _copies(program: Variant, taken: CallArguments) -> int:
     return sum([own[id(x)].nbytes(x) for x in copied])
 
 
-def _arena(schedule: Schedule, placed: MemoryPlan) -> list[Content]:
+def arena_contents(schedule: Schedule, placed: MemoryPlan) -> list[Content]:
     """What lies in the arena at the worst step, and the gaps between that."""
     spans, buffers = lifetimes(schedule), schedule.buffers
     change = [0] * (len(schedule.steps) + 1)

@@ -47,6 +47,9 @@ class _NoTarget:
         )
 
 
+UNMOVED_DRAWS, NO_TARGET = _UnmovedDraws(), _NoTarget()
+
+
 class StandIns:
     """The tensors and optimizers of a step, and what they hold outside of the block."""
 
@@ -57,7 +60,7 @@ class StandIns:
         _refuse_others([p for p in places if isinstance(p, StateArray)])
         self.optimizers: list[Any] = _optimizers(program)
         self._held = [(t, t._data, t._share, t._node) for t in self.tensors]
-        self._gradients = [(t, t._grad) for t in self.tensors if _has_gradient(t)]
+        self._gradients = [(t, t._grad) for t in self.tensors if has_gradient(t)]
         self._states = [(o, o.state, o.changed) for o in self.optimizers]
         self._fitted = [(e, e.fitted) for o in self.optimizers for e in o.entries()]
 
@@ -66,13 +69,13 @@ class StandIns:
         """A block in which the step finds phantoms, and draws leave the streams where they are."""
         try:
             for t in self.tensors:
-                if _has_gradient(t) and t._grad is not None:
+                if has_gradient(t) and t._grad is not None:
                     g = t._grad
                     t._grad = wrap(phantom.like(g._data, GRADIENT), g._node)
                 t._data = phantom.like(t._data, INPUT)
             for o in self.optimizers:
-                o.state = _state(o)
-            with override_settings(draws=_UnmovedDraws(), target=_NoTarget()):
+                o.state = phantom_state(o)
+            with override_settings(draws=UNMOVED_DRAWS, target=NO_TARGET):
                 yield
         finally:
             self._put_back()
@@ -88,7 +91,7 @@ class StandIns:
             entry.fitted = fitted
 
 
-def _has_gradient(t: Any) -> bool:
+def has_gradient(t: Any) -> bool:
     return hasattr(t, "_grad")  # a slot that only leaves set
 
 
@@ -109,7 +112,7 @@ def _refuse_others(arrays: list[StateArray]) -> None:
             )
 
 
-def _state(optimizer: Any) -> dict[str, Any]:
+def phantom_state(optimizer: Any) -> dict[str, Any]:
     """The state as after a first step, with phantoms for its arrays."""
     made = {}
     for e in optimizer.entries():

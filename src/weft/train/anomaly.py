@@ -15,7 +15,7 @@ from ..optim import global_norm
 from ..transform.modes.backward import detect_anomaly
 from ..transform.modes.trees import flatten
 from .objective import Means
-from .step import Stepper
+from .step import Stepper, changing_buffers
 
 
 def find_operation(stepper: Stepper, batches: list[Any], drawn: dict[str, int]) -> str:
@@ -49,7 +49,7 @@ def find_operation(stepper: Stepper, batches: list[Any], drawn: dict[str, int]) 
 def _unchanged(stepper: Stepper, drawn: dict[str, int]) -> Iterator[None]:
     """A block with the random numbers of a step, after which all is as it was."""
     state = random.get_state()
-    buffers = [b.detach().clone() for b in stepper.model.buffers()]
+    buffers = [b.detach().clone() for b in changing_buffers(stepper.model)]
     random.set_state(drawn)
     try:
         yield

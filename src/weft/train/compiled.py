@@ -16,7 +16,7 @@ from ..optim import clip_grad_value
 from ..optim.optimizer import average_bytes, state_bytes
 from ..transform.modes.backward import no_grad
 from .objective import Means
-from .step import Pairs, Stepper
+from .step import Pairs, Stepper, changing_buffers
 
 # The largest number of batch shapes, hence of variants.
 VARIANTS = 32
@@ -56,7 +56,11 @@ class CompiledStepper(Stepper):
         """What a step holds beside the gradient's program: moments, averages, buffers' copies."""
         optimizer: Any = getattr(self.optimizer, "optimizer", self.optimizer)  # that is averaged
         averages = average_bytes(self.ema) + average_bytes(getattr(self.optimizer, "ema", None))
-        return state_bytes(optimizer) + averages + sum([b.nbytes for b in self.model.buffers()])
+        return (
+            state_bytes(optimizer)
+            + averages
+            + sum([b.nbytes for b in changing_buffers(self.model)])
+        )
 
     def _gradient_config(self) -> CheckpointConfig | None:
         """The budget of the gradient's program: what the rest of the step leaves."""

@@ -96,7 +96,7 @@ class Stepper:
         Their losses are means: each counts by its share of all samples. If the loss or the
         gradient is not finite, parameters, buffers, moments and averages are as they were.
         """
-        buffers = [b.detach().clone() for b in self.model.buffers()]
+        buffers = [b.detach().clone() for b in changing_buffers(self.model)]
         counts = [self.objective.count(batch) for batch in batches]
         means, total = Means(), sum(counts)
         self._forget_gradients()
@@ -138,11 +138,14 @@ class Stepper:
         with checkpointing(self.checkpoint, reserve):
             with self.precision.autocast():
                 loss, metrics = self.objective(self.model, batch)
-            value = loss.item()
+            value = self._read(loss)
             means.add({"loss": value, **metrics}, share)
             if isfinite(value):
                 self.precision.scale_loss(loss if share == 1 else loss * share).backward()
             return value
+
+    def _read(self, loss: "Tensor") -> float:
+        return loss.item()
 
     def _norm(self, pairs: Pairs) -> float:
         return float(self.precision.norm(self.optimizer, pairs))
@@ -170,9 +173,19 @@ class Stepper:
     def _put_back(self, buffers: list[Any]) -> None:
         """Make a step undone that was not applied."""
         with no_grad():
-            for buffer, before in zip(self.model.buffers(), buffers, strict=True):
+            for buffer, before in zip(changing_buffers(self.model), buffers, strict=True):
                 copy_(buffer, before)
         self._forget_gradients()
+
+
+def changing_buffers(model: "Module") -> list[Any]:
+    """The buffers of a model but those that stay as they are, as 8-bit weights do."""
+    constant = {
+        id(getattr(module, name))
+        for module in model.modules()
+        for name in getattr(module, "constant_buffers", ())
+    }
+    return [b for b in model.buffers() if id(b) not in constant]
 
 
 def _culprits(pairs: Pairs, norm: float) -> str:

@@ -357,17 +357,7 @@ class Trainer:
         own = arguments.self_averaging(self.optimizer)
         if own is not None:
             own.train()
-        stepper = self._kind_of_step()(
-            self.model,
-            self.optimizer,
-            lambda: arguments.trained_parameters(self.optimizer),
-            self._objective,
-            self._precision,
-            self._clip,
-            self.own_ema,
-            self.checkpoint,
-            self._show_gradients if self.callbacks.define("on_gradients") else None,
-        )
+        stepper = self._make_stepper()
         self.idle = plan.nothing_to_do(self.step, self.epoch, self.stopped)
         if self.idle is not None and not resumed:
             warnings.warn(self.idle, errors.NothingToDoWarning, stacklevel=3)
@@ -387,6 +377,19 @@ class Trainer:
     def _show_gradients(self, gradients: dict[str, Any]) -> None:
         self._logged.clear()
         self.callbacks.call("on_gradients", self, gradients)
+
+    def _make_stepper(self) -> Stepper:
+        return self._kind_of_step()(
+            self.model,
+            self.optimizer,
+            lambda: arguments.trained_parameters(self.optimizer),
+            self._objective,
+            self._precision,
+            self._clip,
+            self.own_ema,
+            self.checkpoint,
+            self._show_gradients if self.callbacks.define("on_gradients") else None,
+        )
 
     def _kind_of_step(self) -> type[Stepper]:
         if not self.compile:

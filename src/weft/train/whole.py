@@ -1,6 +1,7 @@
 """A step of training as one compiled program, whose update a flag of the device may withhold."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import ceil, isfinite, nan
 from typing import Any
 
@@ -24,10 +25,11 @@ from ..optim import clip_grad_value, clip_grads_with_norm
 from ..optim.conditional import Condition, taken_if
 from ..optim.norms import is_asynchronous
 from ..transform.modes.backward import no_grad
+from ..transform.modes.trees import flatten
 from .arguments import device_of
 from .compiled import CompiledStepper, compile_part
 from .objective import Means
-from .step import Launched, Outcome, describe_norm
+from .step import Launched, Outcome, changing_buffers, describe_norm
 
 # Of a batch of a step: its loss, its metrics, and what buffers were, by position, that it changed.
 BatchResult = tuple[Any, dict[str, Any], dict[int, Any]]
@@ -85,6 +87,7 @@ class WholeStepper(CompiledStepper):
     """
 
     _flag: "WithholdingFlag" = field(init=False)
+    _latest: list[Any] = field(init=False, default_factory=list)  # the kind of the last program
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,15 +130,26 @@ class WholeStepper(CompiledStepper):
         return Launched(lambda: self._outcome(read(), numbers, total, drawn))
 
     def _run(self, name: str, *args: Any) -> Any:
-        """Run a program; those of a step with a budget do not keep their memory for the next."""
-        try:
+        """Run a program; with a budget, none keeps its memory for another one."""
+        limited = self.checkpoint is not None and self.checkpoint.budget is not None
+        kind = name, [(x.shape, x.dtype) for x in flatten(args[0])[0] if type(x) in TENSORS]
+        if limited and self._latest not in ([], [kind]):
+            self.release()
+        self._latest[:] = [kind]
+        with self.refusals(name):
             found = self._programs[name](*args)
-        except errors.BudgetExceeded as e:
-            raise (self._refusal(e) if name == "part" else self._step_refusal(e)) from None
-        if args[1] < 1 and self.checkpoint is not None and self.checkpoint.budget is not None:
+        if args[1] < 1 and limited:
             begin_read(found[0])()
             self._programs[name].release()
         return found
+
+    @contextmanager
+    def refusals(self, name: str) -> Iterator[None]:
+        """A block in which a program is refused as the whole step."""
+        try:
+            yield
+        except errors.BudgetExceeded as e:
+            raise (self._refusal(e) if name == "part" else self._step_refusal(e)) from None
 
     def _step_refusal(self, e: errors.BudgetExceeded) -> errors.BudgetExceeded:
         if self.checkpoint is None or e.smallest is None:
@@ -256,7 +270,7 @@ class BufferChanges:
         self._staging = current.get().staging
         self._places = [(m._buffers, name) for m in model.modules() for name in m._buffers]
         self._held = [store[name] for store, name in self._places]
-        self._buffers = list(model.buffers())
+        self._buffers = changing_buffers(model)
         self._before = [(self._index(b), b.detach().clone()) for b in self._buffers]
 
     def _index(self, buffer: Any) -> int:

@@ -226,3 +226,18 @@ def test_a_missing_barrier_shows(gpu, monkeypatch):
     assert max(waited) > 0
     found = careless(frozenset([0]))
     assert not all(np.allclose(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_a_released_program_has_no_memory_until_it_runs_again(device):
+    """Its arena is freed, and the next calls allocate, capture and compute as the first did."""
+    w = wf.tensor(np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32), device=device)
+    f = wf.compile(lambda x: wf.tanh(wf.exp(x @ w) @ w) @ w)
+    x = wf.ones((8, 8), dtype="float32", device=device)
+    first = f(x).numpy()
+    frame = f._latest[1].executable._frame
+    for _ in range(2):
+        assert frame._arena is not None and frame._placed.offsets
+        f.release()
+        assert frame._arena is None and not frame._placed.offsets.keys() & frame._whole.keys()
+        for _ in range(3):
+            assert np.array_equal(f(x).numpy(), first)

@@ -203,7 +203,8 @@ class Cut:
         when: dict[int, float] = {}  # the first need of what a unit computes again
         stays: dict[int, int] = {}  # the last need of a kept buffer as an operand
         where, nbytes = [], []
-        for n in sorted(units, reverse=True):
+        # Units are numbered by their first parts, and read what others write at later ones, too.
+        for n in sorted(units, key=lambda n: (recipes.units[n].parts[-1].at, n), reverse=True):
             unit = recipes.units[n]
             made = [i for i in unit.writes if i in self._ends]
             need = min([when.get(n, inf), *[self._ends[i][1] for i in made]])

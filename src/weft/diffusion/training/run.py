@@ -16,6 +16,7 @@ from ..weights import model_sizes
 from . import build
 from .callbacks import AdapterFiles, Previews, Prompt
 from .config import TrainConfig, read_config
+from .out_of_memory import out_of_memory_explained
 from .pictures import Sampling
 from .validation import ValidationBatches, split_samples
 
@@ -111,6 +112,13 @@ def train(
     if not isinstance(config, TrainConfig):
         config = read_config(config)
     data = prepare_data(config, progress)
+    with out_of_memory_explained(config):
+        _train(config, data)
+    layout = "" if "peft" in config.output.layouts else "-kohya"
+    return config.output.directory / "adapters" / f"{config.output.name}{layout}.safetensors"
+
+
+def _train(config: TrainConfig, data: RunData) -> None:
     wf.random.seed(config.train.seed)
     model = build.load_model(config)
     build.add_adapters(model, config)
@@ -133,5 +141,3 @@ def train(
             validate_every=None if validation is None else config.validation.every,
             resume="auto",
         )
-    layout = "" if "peft" in config.output.layouts else "-kohya"
-    return config.output.directory / "adapters" / f"{config.output.name}{layout}.safetensors"

@@ -157,6 +157,7 @@ class CudaExecutable(Calling):
             self._note_writes(values)
             graph.replay(values)
             return
+        self._frame.lay()
         before, self._seen = self._seen, seen.copy()
         if not self._captures or before is None or not hasattr(self._thread, "launched"):
             self._thread.launched = True
@@ -241,6 +242,7 @@ class CudaExecutable(Calling):
         """
         if self._measures is None:
             with self.gpu.current():
+                self._frame.lay()
                 self._place([*map(self._arguments.stand_in, range(len(self.signature.buffers)))])
                 self._measures = self.gpu.measure(self.schedule, self._actions, self._drop_after)
                 self._unplace()
@@ -248,7 +250,9 @@ class CudaExecutable(Calling):
         return self._measures
 
     def release(self) -> None:
-        self._graph, self._seen = None, None
+        with self._lock:
+            self._graph, self._seen = None, None
+            self._frame.free()
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """How it runs, by titles."""

@@ -16,7 +16,7 @@ class Frame:
     """Where the buffers of a schedule are.
 
     Kernels take addresses from `words`, one for each place that a step names; library calls take
-    tensors. Constants and the arena are there once; others are bound by `place`.
+    tensors. Constants are there once, the arena until `free`; others are bound by `place`.
     """
 
     def __init__(self, schedule: Schedule, placed: MemoryPlan, gpu: Gpu, stop: int):
@@ -24,15 +24,30 @@ class Frame:
         self._whole: dict[int, Any] = {}  # a tensor of each storage
         self._positions: dict[tuple[int, int], int] = {}  # by storage and offset in bytes
         self._of_storage: dict[int, list[tuple[int, int]]] = {}
-        self.words = np.zeros(0, np.uint64)
+        self.words, self._fixed = np.zeros(0, np.uint64), False
         arrays = gpu.arrays
-        self._arena = _allocate(schedule, placed, gpu)
+        self._placed, self._arena = placed, None
         for i, x in schedule.constants.items():
             self._whole[i] = arrays.whole(np.ascontiguousarray(x))
-        for i, at in placed.offsets.items():
-            b = schedule.buffers[i]
-            part = self._arena[at : at + b.nbytes].view(arrays.raw_dtype(b.dtype))
-            self._whole[i] = part.reshape(b.shape)
+        self.lay()
+
+    # The arena
+
+    def lay(self) -> None:
+        """Allocate the arena, unless it is there."""
+        if self._arena is not None:
+            return
+        self._arena = arena = _allocate(self.schedule, self._placed, self.gpu)
+        for i, at in self._placed.offsets.items():
+            b = self.schedule.buffers[i]
+            part = arena[at : at + b.nbytes].view(self.gpu.arrays.raw_dtype(b.dtype))
+            self.place(i, part.reshape(b.shape))
+
+    def free(self) -> None:
+        """Free the arena, until `lay`."""
+        self._arena = None
+        for i in self._placed.offsets:
+            self.drop(i)
 
     # Addresses
 
@@ -50,13 +65,15 @@ class Frame:
     def fix(self) -> None:
         """Make the words, when all positions are known."""
         self.words = np.zeros(1 + len(self._positions), np.uint64)
-        self.words[0] = self._stop
+        self.words[0], self._fixed = self._stop, True
         for storage in self._whole:
             self.place(storage, self._whole[storage])
 
     def place(self, storage: int, tensor: Any) -> None:
         """Bind the memory of a storage; outputs that take an input's memory are it, too."""
         self._whole[storage] = tensor
+        if not self._fixed:
+            return
         address = self.gpu.arrays.address(tensor)
         for position, offset in self._of_storage.get(storage, ()):
             self.words[position] = address + offset

@@ -1,0 +1,256 @@
+"""What a run takes of its device's memory at most, and for what: plans and phantoms, no values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import weft as wf
+from weft.profile.valueless import device_of_plan, planned_on
+from weft.train import footprint
+
+from .build import make_trainer
+from .objective import velocity
+from .throwaway import BatchKind, BatchMaker, make_model
+
+if TYPE_CHECKING:
+    from weft.profile.programs import ProgramBytes
+
+    from ..config import FluxConfig
+    from .config import TrainConfig
+    from .kinds import RunKinds
+
+Progress = Callable[[str, int, int], None]
+# What cuBLAS takes for itself in bytes, on each of the two streams that programs run on.
+_LIBRARY = 32 << 20
+
+
+@dataclass(frozen=True)
+class RunBytes:
+    """The most memory of a run, and what it is for.
+
+    parts     bytes by name; together they are the peak
+    kinds     the peak of a step on each kind of batch, if there were no other
+    largest   the kind with the largest of these
+    smallest  the smallest budget, in bytes, where the one that was given is refused
+    """
+
+    parts: dict[str, int]
+    kinds: dict[BatchKind, int]
+    largest: BatchKind
+    smallest: int | None = None
+
+    @property
+    def peak(self) -> int:
+        """All of it."""
+        return sum(self.parts.values())
+
+
+class Footprint:
+    """Predicts what a run takes: its model is there without values.
+
+    config  the configuration
+    sizes   of the model
+    data    the batches of the run
+    """
+
+    def __init__(self, config: TrainConfig, sizes: FluxConfig, data: RunKinds):
+        self.config, self.sizes, self.data = config, sizes, data
+        self.device = config.train.device
+        if self.device != "cpu" and not config.train.compile:
+            raise wf.errors.ConfigError(
+                f"train.compile = false on {self.device!r}: what steps of eager mode take there is "
+                "not known before they run; estimate them with compile = true, which is also how "
+                "they take less"
+            )
+        self.at = device_of_plan(self.device)
+        model = make_model(config, sizes, self.at)
+        self.trainer: Any = make_trainer(config, model, 1)
+        self.maker = BatchMaker(
+            data.channels, data.factor, config.encoders.tokens, sizes, data.masks[0], self.at
+        )
+
+    def find(self, progress: Progress | None = None) -> RunBytes:
+        """The most memory, over all kinds of batches, validation and previews."""
+        with planned_on(self.device):
+            fixed = footprint.fixed_bytes(self.trainer)
+            return (self._compiled if self.config.train.compile else self._eager)(fixed, progress)
+
+    # -- compiled ------------------------------------------------------------------------------
+
+    def _compiled(self, fixed: dict[str, int], progress: Progress | None) -> RunBytes:
+        data = self.data
+        programs, own = _Programs(fixed, self.config), dict[BatchKind, int]()
+        work = [*data.trained]
+        smallest: list[int] = []
+        for n, kind in enumerate(work):
+            if progress is not None:
+                progress("plan", n, len(work))
+            try:
+                found, batch = self._programs(kind)
+            except wf.errors.BudgetExceeded as e:
+                smallest.append(e.smallest or 0)
+                own[kind] = smallest[-1]
+                continue
+            own[kind] = programs.add(found, batch)
+        if progress is not None:
+            progress("plan", len(work), len(work))
+        largest = max(own, key=lambda k: (own[k], k))
+        if smallest:
+            parts = {**fixed, "what a step computes, at least": max(own.values()) - _sum(fixed)}
+            return RunBytes(parts, own, largest, max(smallest))
+        for kind in data.validated:
+            batch = self._validation_batch(kind)
+            made = footprint.evaluation_program(self.trainer, batch)
+            programs.add_evaluation(made, footprint.batch_bytes(batch))
+        parts = self._with_previews(programs.parts(), fixed)
+        if self.device != "cpu":
+            parts["libraries' own"] = 2 * _LIBRARY
+        return RunBytes(_ordered(parts), own, largest)
+
+    def _programs(self, kind: BatchKind) -> tuple[dict[str, ProgramBytes], int]:
+        """The programs of a step on batches of a kind, and the bytes of these batches."""
+        accumulate = self.config.train.accumulate
+        batch = self.maker.make(kind)
+        found: dict[str, ProgramBytes] = {}
+        for parts in {min(accumulate, self.data.batches), self.data.batches % accumulate} - {0}:
+            programs = footprint.step_programs(self.trainer, batch, parts)
+            found |= {n if "part" in n else f"{n} of {parts}": p for n, p in programs.items()}
+        return found, footprint.batch_bytes(batch)
+
+    def _validation_batch(self, kind: BatchKind) -> dict[str, Any]:
+        return replace(self.maker, masks=self.data.masks[1]).make_validation(kind)
+
+    # -- eager ---------------------------------------------------------------------------------
+
+    def _eager(self, fixed: dict[str, int], progress: Progress | None) -> RunBytes:
+        accumulate = min(self.config.train.accumulate, self.data.batches)
+        found: dict[BatchKind, dict[str, int]] = {}
+        work = [*self.data.trained]
+        for n, kind in enumerate(work):
+            if progress is not None:
+                progress("plan", n, len(work))
+            batch = self.maker.make(kind)
+            whole = footprint.eager_step(self.trainer, batch, accumulate)
+            found[kind] = _split(fixed, whole.peak, whole.given, accumulate)
+        if progress is not None:
+            progress("plan", len(work), len(work))
+        own = {kind: _sum(parts) for kind, parts in found.items()}
+        largest = max(own, key=lambda k: (own[k], k))
+        parts = found[largest]
+        for kind in self.data.validated:
+            made = footprint.eager_evaluation(self.trainer, self._validation_batch(kind))
+            parts = max(parts, _split(fixed, made.peak, made.given, 1), key=_sum)
+        parts = max(parts, self._with_previews(fixed, fixed), key=_sum)
+        budget = self.trainer.checkpoint
+        if budget is not None and _sum(parts) > budget.budget:
+            rest = max(budget.budget - _sum(fixed), 0)
+            parts = {**fixed, "what the budget leaves for steps": rest}
+        return RunBytes(_ordered(parts), own, largest)
+
+    # -- previews ------------------------------------------------------------------------------
+
+    def _with_previews(self, parts: dict[str, int], fixed: dict[str, int]) -> dict[str, int]:
+        """The parts while a preview is drawn, if it takes more; it runs in eager mode."""
+        section, factor = self.config.preview, self.data.factor
+        if not section.prompts or self.device != "cpu":
+            return parts
+        model = self.trainer.model
+        kind = BatchKind(1, section.width // factor * factor, section.height // factor * factor)
+        batch = self.maker.make(kind)
+
+        def draw() -> Any:
+            level = wf.full((1,), 0.5, dtype=wf.float32)
+            text, pooled = (batch[n].to(wf.float32) for n in ("prompt_embeds", "pooled"))
+            with wf.no_grad(), self.trainer.averaged():
+                return velocity(model, batch["latents"], text, pooled, level, section.guidance)
+
+        training = model.training
+        model.eval()
+        try:
+            made = footprint.measure_eager(self.trainer, draw, batch)
+        finally:
+            model.train(training)
+        given = sum(made.given.values())
+        kept = {n: b for n, b in parts.items() if n in (*fixed, PROGRAMS)}
+        while_drawn = {**kept, "previews": made.peak - given + footprint.batch_bytes(batch)}
+        return max(parts, while_drawn, key=_sum)
+
+
+PROGRAMS = "values of programs in between"
+
+
+class _Programs:
+    """Adds up programs: which of them are there at once, and the most at a call.
+
+    fixed    what is there all the time
+    config   the configuration
+    """
+
+    def __init__(self, fixed: dict[str, int], config: TrainConfig):
+        self._fixed, self._accumulate = fixed, config.train.accumulate
+        self._limited = config.train.memory_budget_mb is not None
+        self._steps: list[tuple[int, dict[str, int]]] = []  # an arena, and what a call adds
+        self._evaluations: list[tuple[int, dict[str, int]]] = []
+
+    def add(self, programs: dict[str, ProgramBytes], batch: int) -> int:
+        """Add those of steps; returns the peak of a step if there were no other kind."""
+        found = [(p.arena, self._call(name, p, batch)) for name, p in programs.items()]
+        self._steps += found
+        return _sum(self._fixed) + _sum(self._most(found, []))
+
+    def _call(self, name: str, p: ProgramBytes, batch: int) -> dict[str, int]:
+        found = {footprint.BATCH: batch * self._accumulate} | _beside(p)
+        if self._accumulate > 1 and name != "first part":  # whose results they are
+            found[footprint.GRADIENTS] = self._fixed[footprint.ADAPTERS]
+        return found
+
+    def add_evaluation(self, p: ProgramBytes, batch: int) -> None:
+        """Add that of an evaluation, during which parameters are kept beside their averages."""
+        call = {footprint.BATCH: batch} | _beside(p)
+        self._evaluations.append((p.arena, call | {"parameters kept": self._fixed["averages"]}))
+
+    def _most(self, steps: list[Any], evaluations: list[Any]) -> dict[str, int]:
+        """All arenas stay, but for those of steps with a budget, of which one is there."""
+        staying = sum([a for a, _ in evaluations])
+        arenas = sum([a for a, _ in steps])
+        found = []
+        for arena, call in steps:
+            found.append({PROGRAMS: staying + (arena if self._limited else arenas)} | call)
+        one = max([a for a, _ in steps]) if self._limited else arenas
+        found += [{PROGRAMS: staying + one} | call for _, call in evaluations]
+        return max(found, key=_sum)
+
+    def parts(self) -> dict[str, int]:
+        """The parts of the peak."""
+        return self._fixed | self._most(self._steps, self._evaluations)
+
+
+def _beside(p: ProgramBytes) -> dict[str, int]:
+    """What a call of a program takes beside its arena."""
+    return {"calls of libraries": p.library, "results": p.results, "constants": p.constants}
+
+
+def _split(
+    fixed: dict[str, int], peak: int, given: dict[str, int], accumulate: int
+) -> dict[str, int]:
+    """The parts of what an eager step takes."""
+    batch = given.get(footprint.BATCH, 0) * accumulate
+    rest = peak - sum(given.values())
+    return {**fixed, footprint.BATCH: batch, "what operations make": rest}
+
+
+def _sum(parts: dict[str, int]) -> int:
+    return sum(parts.values())
+
+
+def _ordered(parts: dict[str, int]) -> dict[str, int]:
+    """The parts that there are, the largest first."""
+    return dict(sorted([(n, b) for n, b in parts.items() if b], key=lambda p: -p[1]))
+
+
+def budget_text(nbytes: int) -> str:
+    """A budget in MiB that is enough for so many bytes."""
+    return f"{ceil(nbytes / (1 << 20) * 100) / 100:g}"
