@@ -1,5 +1,7 @@
 """The commands, as a user types them."""
 
+import json
+
 import pytest
 from tests.diffusion.training.tiny import SIZES, make_files, write_config
 
@@ -24,6 +26,19 @@ def test_train_check_and_cache(files, capsys):
     assert "8 images" in capsys.readouterr().out
     assert main(["train", path]) == 0
     assert "adapter.safetensors" in capsys.readouterr().out.replace("\n", "")
+
+
+def test_sample(files, tmp_path, capsys):
+    path, grid = str(write_config(files)), tmp_path / "grid.png"
+    options = ["--prompt", "a", "--prompt", "b", "--steps", "1", "--width", "8", "--height", "4"]
+    options += ["--guidance", "2", "--seed", "3", "--out", str(grid)]
+    assert main(["sample", path, "--base", *options]) == 0
+    assert str(grid) in capsys.readouterr().out
+    facts = json.loads(grid.with_suffix(".json").read_text())
+    assert facts["prompts"] == ["a", "b"] and facts["seed"] == 3 and facts["guidance"] == 2
+    assert facts["steps"] == 1 and facts["adapter"] is None
+    assert main(["sample", path, "--adapter", "none.safetensors", "--strength", "2"]) == 2
+    assert "none.safetensors" in capsys.readouterr().err
 
 
 def test_inspect(tmp_path, capsys):

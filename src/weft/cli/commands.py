@@ -82,6 +82,41 @@ def cache(config: ConfigFile) -> None:
 
 
 @app.command()
+def sample(
+    config: ConfigFile,
+    adapter: Annotated[
+        Path | None, typer.Option(help="an adapter file of any layout; else the run's newest")
+    ] = None,
+    base: Annotated[bool, typer.Option("--base", help="draw without an adapter")] = False,
+    prompt: Annotated[
+        list[str] | None, typer.Option(help="may come several times; else those of [preview]")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="of the sampler")] = None,
+    guidance: Annotated[float | None, typer.Option(help="what the model is told")] = None,
+    width: Annotated[int | None, typer.Option(help="of each picture")] = None,
+    height: Annotated[int | None, typer.Option(help="of each picture")] = None,
+    seed: Annotated[int | None, typer.Option(help="of the noise")] = None,
+    strength: Annotated[float, typer.Option(help="of the adapter")] = 1.0,
+    out_file: Annotated[Path, typer.Option("--out", help="a PNG file")] = Path("grid.png"),
+) -> None:
+    """Draw prompts with the base and an adapter; settings are those of [preview]."""
+    path = wf.diffusion.sample(
+        config,
+        adapter,
+        base=base,
+        prompts=prompt or None,
+        steps=steps,
+        guidance=guidance,
+        width=width,
+        height=height,
+        seed=seed,
+        strength=strength,
+        out=out_file,
+    )
+    out.print(f"pictures: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
 def inspect(file: AdapterFile) -> None:
     """Say what is in an adapter file: layout, ranks, alphas, norms, modules."""
     from .tables import adapter_table

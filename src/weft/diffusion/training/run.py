@@ -14,10 +14,10 @@ import weft as wf
 from ..data import CachedDataset, CacheReport, Encoders, cache
 from ..weights import model_sizes
 from . import build
-from .callbacks import AdapterFiles, Previews, Prompt
+from .callbacks import AdapterFiles, Previews
 from .config import TrainConfig, read_config
 from .objective import FlowObjective
-from .pictures import Sampling
+from .pictures import Prompt, sampling_of
 from .validation import ValidationBatches, split_samples
 
 if TYPE_CHECKING:
@@ -110,15 +110,11 @@ def make_trainer(config: TrainConfig, model: Flux, data: RunData, steps: int) ->
 
 def _previews(config: TrainConfig, data: RunData) -> Previews:
     section, image = config.preview, data.encoders.image
-    how = Sampling(
-        section.steps,
-        section.guidance,
-        section.seed,
-        section.width // image.factor,
-        section.height // image.factor,
-    )
+    how = sampling_of(section, image)
     prompts = [Prompt(text, *data.trained.embeddings(text)) for text in section.prompts]
-    return Previews(prompts, how, section.every, config.output.directory / "previews", image)
+    output = config.output
+    folder = output.directory / "previews"
+    return Previews(prompts, how, section.every, folder, image, output.dtype)
 
 
 def train(
