@@ -1,6 +1,7 @@
 """The commands, as a user types them."""
 
 import json
+import re
 
 import pytest
 from tests.diffusion.training.tiny import SIZES, make_files, write_config
@@ -25,7 +26,9 @@ def test_train_check_and_cache(files, capsys):
     assert main(["cache", path]) == 0
     assert "8 images" in capsys.readouterr().out
     assert main(["train", path]) == 0
-    assert "adapter.safetensors" in capsys.readouterr().out.replace("\n", "")
+    shown = capsys.readouterr()
+    assert "adapter.safetensors" in shown.out
+    assert re.search(r"loss .* lr 0.01 .* images/s  memory [\d.]+ .iB, peak [\d.]+ .iB", shown.err)
 
 
 def test_sample(files, tmp_path, capsys):

@@ -59,15 +59,16 @@ def train(
     """Train adapters; a run that was interrupted goes on."""
     from ..diffusion.training.check import check_run
     from ..diffusion.training.config import read_config
-    from ..diffusion.training.run import train as train_run
+    from ..diffusion.training.run import prepare_data, train_on
 
     read = read_config(config)
     if check:
         check_run(read, out.print)
         return
     with _Stages() as stages:
-        file = train_run(read, stages.show)
-    out.print(f"adapter: {file}", markup=False, highlight=False)
+        data = prepare_data(read, stages.show)
+    file = train_on(read, data)
+    out.print(f"adapter: {file}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -79,7 +79,9 @@ class Trainer:
                 resumed only with the same ones: load the base into the model before `fit`
     keep        how many of the newest checkpoints stay; None: all
     log_every   steps from one printed line to the next, where there is no bar
-    progress    True: a bar at a terminal, lines elsewhere; "bar"; "lines"; False
+    progress    True: a bar at a terminal, lines elsewhere; "bar"; "lines"; False. They say how many
+                bytes of memory are live and were at most, of a GPU, or of the innermost
+                `wf.profile.Counter` that counts while `fit` runs
     nonfinite   "raise": a loss or gradient that is NaN or infinite is an error that names the
                 operation; the run is then where it was before that step, and saved if there is a
                 directory; "skip": that step is left out and recorded

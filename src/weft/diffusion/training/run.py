@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -134,7 +134,29 @@ def train(
     """
     if not isinstance(config, TrainConfig):
         config = read_config(config)
-    data = prepare_data(config, progress)
+    return train_on(config, prepare_data(config, progress))
+
+
+def train_on(config: TrainConfig, data: RunData) -> Path:
+    """Train adapters on data that is in the cache; returns the adapter file.
+
+    config  the configuration
+    data    what `prepare_data` gave
+    """
+    with _counted(config.train.device):
+        _fit(config, data)
+    layout = "" if "peft" in config.output.layouts else "-kohya"
+    return config.output.directory / "adapters" / f"{config.output.name}{layout}.safetensors"
+
+
+def _counted(device: str) -> AbstractContextManager[Any]:
+    """A block whose memory the progress shows: the model's and the steps', not the encoders'."""
+    if device.startswith("cuda"):
+        wf.cuda.reset_peak_memory_stats(device)
+    return wf.profile.Counter() if device == "cpu" else nullcontext()
+
+
+def _fit(config: TrainConfig, data: RunData) -> None:
     wf.random.seed(config.train.seed)
     model = build.load_model(config)
     build.add_adapters(model, config)
@@ -154,5 +176,3 @@ def train(
             validate_every=None if validation is None else config.validation.every,
             resume="auto",
         )
-    layout = "" if "peft" in config.output.layouts else "-kohya"
-    return config.output.directory / "adapters" / f"{config.output.name}{layout}.safetensors"
