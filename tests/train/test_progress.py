@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 import weft as wf
-from weft import cuda
+from weft.profile import gpu
 from weft.train import progress
 from weft.train.progress import BAR, Bar, fitting
 
@@ -117,8 +117,8 @@ def test_memory_is_that_of_a_counter_or_of_the_gpu(monkeypatch, capsys):
     assert told is not None and 2 <= float(told[1]) <= float(told[2]) < 3 and held.size
     assert abs(float(told[1]) - live / 2**20) < 0.1
     monkeypatch.setattr(progress, "device_of", lambda model: "cuda:1")
-    monkeypatch.setattr(cuda, "memory_allocated", lambda device: {"cuda:1": 3 << 30}[device])
-    monkeypatch.setattr(cuda, "max_memory_allocated", lambda device: {"cuda:1": 5 << 30}[device])
+    monkeypatch.setattr(gpu, "live", lambda device: {"cuda:1": 3 << 30}[device])
+    monkeypatch.setattr(gpu, "peak", lambda device: {"cuda:1": 5 << 30}[device])
     trainer(**options).fit(loader(), steps=1)
     assert "memory 3.00 GiB, peak 5.00 GiB  ETA" in capsys.readouterr().err
     assert "mem 3.0/5.0 GiB" in shown(100)[-1] and "lr 0.01" in shown(100)[-1]

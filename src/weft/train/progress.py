@@ -5,7 +5,8 @@ from importlib.util import find_spec
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from .. import cuda, errors
+from .. import errors
+from ..profile import gpu
 from ..profile.counter import counted_now
 from ..profile.page import size
 from .arguments import device_of
@@ -107,7 +108,7 @@ def memory_of(trainer: "Trainer") -> tuple[int, int] | None:
     """Live and peak bytes: of the model's GPU, else of the `Counter` that counts here."""
     device = device_of(trainer.model) or ""
     if device.startswith("cuda"):
-        return cuda.memory_allocated(device), cuda.max_memory_allocated(device)
+        return gpu.live(device), gpu.peak(device)
     return counted_now()
 
 
