@@ -10,6 +10,8 @@ from rich.console import Console
 
 import weft as wf
 
+from .stopping import stoppable
+
 app = typer.Typer(
     name="weft",
     help="Train adapters of diffusion models, and look at them.",
@@ -30,10 +32,8 @@ def run(arguments: list[str]) -> int:
     except wf.errors.WeftError as e:
         say(e.message)
         return 2
-    except typer.Abort:
-        return 130
-    except KeyboardInterrupt:
-        say("interrupted; the same command goes on")
+    except (typer.Abort, KeyboardInterrupt):
+        say("interrupted")
         return 130
     except Exception as e:
         told = getattr(e, "format_message", None)  # the parser's, which differs between versions
@@ -65,9 +65,17 @@ def train(
     if check:
         check_run(read, out.print)
         return
-    with _Stages() as stages:
-        data = prepare_data(read, stages.show)
-    file = train_on(read, data)
+
+    def goes_on() -> str:
+        done = wf.io.steps(read.output.directory)
+        if not done:
+            return f"stopped before a checkpoint; `weft train {config}` begins anew, with its cache"
+        return f"stopped; `weft train {config}` goes on from step {done[-1]}"
+
+    with stoppable(say, goes_on):
+        with _Stages() as stages:
+            data = prepare_data(read, stages.show)
+        file = train_on(read, data)
     out.print(f"adapter: {file}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -77,8 +85,9 @@ def cache(config: ConfigFile) -> None:
     from ..diffusion.training.config import read_config
     from ..diffusion.training.run import prepare_data
 
-    with _Stages() as stages:
-        data = prepare_data(read_config(config), stages.show)
+    read = read_config(config)
+    with stoppable(say, lambda: f"stopped; `weft cache {config}` goes on"), _Stages() as stages:
+        data = prepare_data(read, stages.show)
     out.print(data.report)
 
 
