@@ -76,6 +76,24 @@ def save_lora(
     if dtype is not None and not dtypes.is_inexact(dtypes.canonical(dtype)):
         raise errors.DTypeError(f"save_lora: dtype {dtype!r}, expected a floating-point one")
     found = {n: read_factors(m) for n, m in adapters.items()}
+    save_factors(found, model, layers, path, layout, dtype, prefix)
+
+
+def save_factors(
+    found: dict[str, Factors],
+    model: Module,
+    layers: dict[str, Any],
+    path: str | PathLike[str],
+    layout: str,
+    dtype: DTypeLike | None = None,
+    prefix: str = "transformer",
+) -> None:
+    """Save updates of a model's layers, which need no weights, and read the file back.
+
+    found          the update of each layer that has one
+    model, layers  the model, and its linear layers by name
+    path, layout, dtype, prefix  as of `save_lora`
+    """
     names = names_of(model, layers)
     if layout == "peft":
         arrays = _peft_arrays(found, f"{prefix}." if prefix else "")
@@ -90,7 +108,7 @@ def save_lora(
     faults += _unread(names, layout, layers, found)
     if faults:
         lines = "\n  ".join(faults)
-        warnings.warn(f"save_lora: {path}:\n  {lines}", errors.AdapterWarning, stacklevel=2)
+        warnings.warn(f"save_lora: {path}:\n  {lines}", errors.AdapterWarning, stacklevel=3)
 
 
 def read_factors(layer: AdaptedLinear) -> Factors:
@@ -111,7 +129,7 @@ def as_saved(model: Module, dtype: DTypeLike | None = None) -> Iterator[None]:
 
     As in a file, alpha/rank is multiplied into a factor, and the factors are rounded to the dtype.
     """
-    layers = list(adapted_layers(model).values())
+    layers: list[Any] = list(adapted_layers(model).values())
     kept = [(m.alpha, [getattr(m, n).detach().clone() for n in m.adapters]) for m in layers]
     try:
         with no_grad():
