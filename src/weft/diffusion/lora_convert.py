@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import weft as wf
-
-from .config import FluxConfig
+from .. import errors
+from ..nn.lora.inject import linear_layers
+from ..nn.lora.loading import assign
+from ..nn.lora.reading import read_adapter
+from ..nn.lora.saving import save_factors
+from ..nn.making import one_of
 from .flux import Flux
+from .lora_sizes import sizes_of
 
 
-def convert_adapter(
-    source: str | Path, target: str | Path, layout: str, config: FluxConfig | None = None
-) -> None:
+def convert_adapter(source: str | Path, target: str | Path, layout: str) -> None:
     """Write the adapters of a file in another layout; no weights of a base are needed.
 
-    source  the file, in any layout
+    source  the file, in any layout; the sizes of its model are those that its shapes tell
     target  the file to write
     layout  "peft" or "kohya"
-    config  the sizes of the model; None: those of Flux
     """
-    model = Flux(FluxConfig() if config is None else config, empty=True)
-    wf.nn.load_lora(model, source)
-    wf.nn.save_lora(model, target, layout)
+    one_of("convert", "layout", layout, ("peft", "kohya"))
+    file = read_adapter(source)
+    model = Flux(sizes_of(file), empty=True)
+    layers, faults = dict(linear_layers(model)), list(file.faults)
+    found = assign(file, model, layers, None, faults)
+    if faults:
+        raise errors.StateMismatch(
+            f"{file.path} is not converted, nothing was written:\n  " + "\n  ".join(faults)
+        )
+    ordered = {name: found[name] for name in layers if name in found}
+    save_factors(ordered, model, layers, target, layout)

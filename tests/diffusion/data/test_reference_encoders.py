@@ -58,8 +58,13 @@ def tokenizer(folder: Path, end: str, pad: str) -> None:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A folder as that of a Flux model, with random weights."""
     root = tmp_path_factory.mktemp("model")
+    make_model(root)
+    return root
+
+
+def make_model(root: Path) -> None:
+    """Make a folder that of a Flux model, with random weights."""
     torch.manual_seed(0)
     AutoencoderKL(
         block_out_channels=(8, 8, 8, 8),
@@ -89,7 +94,6 @@ def model(tmp_path_factory):
     CLIPTextModel(clip).save_pretrained(root / "text_encoder")
     tokenizer(root / "tokenizer", "<end>", "<pad>")
     tokenizer(root / "tokenizer_2", "</s>", "<pad>")
-    return root
 
 
 def text_encoder(root, **options) -> TransformersTextEncoder:

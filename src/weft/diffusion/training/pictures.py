@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from math import ceil, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import weft as wf
+from weft.io.durable import make_directories, write_file
 
 from ..latents import pack_latents, unpack_latents
 from ..sampler import euler_sample, sigma_schedule
@@ -20,7 +22,9 @@ from .objective import velocity
 if TYPE_CHECKING:
     from weft.arrays.tensor import Tensor
 
+    from ..data.encoders import ImageEncoder
     from ..flux import Flux
+    from .config import PreviewSection
 
 _GAP = 2  # pixels between the pictures of a grid
 
@@ -76,6 +80,57 @@ def sample_latents(
     return unpack_latents(tokens, how.height, how.width).numpy()[0]
 
 
+class Prompt:
+    """A prompt and its embeddings."""
+
+    def __init__(self, text: str, prompt_embeds: np.ndarray, pooled: np.ndarray):
+        self.text, self.prompt_embeds, self.pooled = text, prompt_embeds, pooled
+
+
+def sampling_of(section: PreviewSection, image: ImageEncoder) -> Sampling:
+    """How pictures are sampled, as a configuration says.
+
+    section  [preview]
+    image    the encoder whose latents the model makes
+    """
+    unit = 2 * image.factor
+    for name, side in (("width", section.width), ("height", section.height)):
+        if side % unit:
+            raise wf.errors.ConfigError(
+                f"preview.{name} = {side}, expected a multiple of {unit}: a latent is "
+                f"{image.factor} pixels wide, and a token two latents; {side - side % unit or unit}"
+                f" or {side + unit - side % unit} will do"
+            )
+    width, height = section.width // image.factor, section.height // image.factor
+    return Sampling(section.steps, section.guidance, section.seed, width, height)
+
+
+def draw(
+    model: Any, prompts: Sequence[Prompt], how: Sampling, encoder: ImageEncoder
+) -> list[np.ndarray]:
+    """A picture (H, W, 3) of each prompt, bytes.
+
+    model    a Flux model, which is in evaluation mode meanwhile
+    prompts  with their embeddings
+    how      steps, guidance, noise and size
+    encoder  of images, which decodes latents
+    """
+    training = model.training
+    model.eval()
+    try:
+        with wf.no_grad():
+            latents = [
+                sample_latents(model, p.prompt_embeds, p.pooled, how, encoder.channels)
+                for p in prompts
+            ]
+    finally:
+        model.train(training)
+    shift, scale = np.float32(encoder.shift), np.float32(encoder.scale)
+    pictures = [to_bytes(encoder.decode(x[None] / scale + shift)[0]) for x in latents]
+    encoder.release()
+    return pictures
+
+
 def to_bytes(pixels: np.ndarray) -> np.ndarray:
     """Pixels (3, H, W) from −1 to 1 as bytes (H, W, 3)."""
     scaled = np.clip((pixels.astype(np.float64) + 1) * 127.5, 0, 255)
@@ -104,9 +159,12 @@ def write_grid(path: Path, pictures: Sequence[np.ndarray], facts: dict[str, Any]
     """
     from PIL import Image
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(grid(pictures)).save(path)
-    path.with_suffix(".json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    picture = BytesIO()
+    Image.fromarray(grid(pictures)).save(picture, format="PNG")
+    text = json.dumps(facts, indent=2) + "\n"
+    make_directories(path.parent)
+    write_file(path.with_suffix(".json"), [text.encode("utf-8")])
+    write_file(path, [picture.getvalue()])
 
 
 def facts_of(model: Flux, how: Sampling, prompts: Sequence[str]) -> dict[str, Any]:
