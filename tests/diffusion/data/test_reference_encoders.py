@@ -23,6 +23,7 @@ from transformers import (
 )
 
 import weft as wf
+from weft.diffusion import digests
 from weft.diffusion.data import (
     Augmentation,
     BucketSettings,
@@ -34,7 +35,6 @@ from weft.diffusion.data import (
     Source,
     TransformersTextEncoder,
     cache,
-    remembered,
 )
 from weft.errors import ArgumentError, DatasetError
 
@@ -215,10 +215,10 @@ def test_digests_are_remembered_only_of_settled_files(tmp_path, monkeypatch):
     path.write_bytes(b"one")
     young = FileDigests(memory).of(path)
     assert not memory.exists()  # it may change again within the clock's resolution
-    monkeypatch.setattr(remembered.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**10)
+    monkeypatch.setattr(digests.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**10)
     assert FileDigests(memory).of(path) == young and memory.exists()
     known = FileDigests(memory)
-    monkeypatch.setattr(remembered.disk, "open_to_read", None)
+    monkeypatch.setattr(digests.disk, "open_to_read", None)
     assert known.of(path) == young  # without reading it
     monkeypatch.undo()
     times = path.stat()
