@@ -212,6 +212,15 @@ class CheckpointLocked(CheckpointError):
     """A directory that another process is writing checkpoints into."""
 
 
+class DiskFull(WeftError, OSError):
+    """A file that could not be written since the disk, or a quota on it, is full.
+
+    needed  the bytes that were to be written; None: not known
+    """
+
+    needed: int | None = None
+
+
 class StateMismatch(CheckpointError, RuntimeError):
     """A state of something else: names that are missing or unexpected, or other shapes."""
 

@@ -219,7 +219,9 @@ def test_a_second_writer_is_refused_until_the_first_dies(tmp_path):
     program = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(errors.CheckpointLocked, match=rf"process {holder.pid} is saving"):
+        with pytest.raises(
+            errors.CheckpointLocked, match=rf"process {holder.pid} is writing there"
+        ):
             save(tmp_path, 2)
         assert wf.load_checkpoint(tmp_path).step == 1  # readers need no lock
         holder.kill()

@@ -43,6 +43,21 @@ def test_the_moments_in_their_order(tmp_path):
     assert noting.moments == [(f"on_{n}", s) for n, s in zip(names, steps, strict=True)]
 
 
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("save_every", [1, 2, 7])
+@pytest.mark.parametrize("ends", [{"epochs": 1}, {"epochs": 2}, {"steps": 7}, {"steps": 4}])
+def test_each_checkpoint_is_written_once(tmp_path, ends, save_every, accumulate):
+    """Also where the last step is one to save at, and the end of an epoch."""
+    noting = Noting()
+    options = dict(save_every=save_every, accumulate=accumulate, keep=None, callbacks=[noting])
+    run = trainer(tmp_path, **options)
+    run.fit(loader(), **ends, validation=loader(), validate_every=2)
+    saves = [s for n, s in noting.moments if n == "on_save"]
+    last = run.step
+    assert saves == sorted({*range(save_every, last + 1, save_every), last})
+    assert wf.load_checkpoint(tmp_path).epoch == run.epoch
+
+
 def test_the_moments_of_a_run_that_fails_or_leaves_steps_out():
     noting = Noting()
     run = trainer(

@@ -28,20 +28,25 @@ def run(arguments: list[str]) -> int:
     try:
         found = app(arguments, standalone_mode=False)
     except wf.errors.WeftError as e:
-        notes.print(f"weft: {e.message}", style="red", markup=False, highlight=False)
+        say(e.message)
         return 2
     except typer.Abort:
         return 130
     except KeyboardInterrupt:
-        notes.print("weft: interrupted; the same command goes on from the last checkpoint")
+        say("interrupted; the same command goes on")
         return 130
     except Exception as e:
         told = getattr(e, "format_message", None)  # the parser's, which differs between versions
         if told is None:
             raise
-        notes.print(f"weft: {told()}", style="red", markup=False, highlight=False)
+        say(told())
         return 2
     return found if isinstance(found, int) else 0
+
+
+def say(message: str) -> None:
+    """Print a message on standard error, as it is: lines are not broken."""
+    notes.print(f"weft: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

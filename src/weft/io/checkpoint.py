@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..backend.device import canonical_device
 from ..core.aval import integer_in
+from ..core.value import aval_of
 from ..errors import ArgumentError, CheckpointError, CheckpointNotFound, CheckpointWarning
 from . import directory as folder
 from . import disk, manifest, tensor_file
@@ -17,6 +19,7 @@ from .durable import make_directories, write_file
 from .lock import locked
 from .manifest import Manifest
 from .paths import path_first
+from .room import disk_full, is_full
 from .tree import Flattener, Restorer
 
 if TYPE_CHECKING:
@@ -99,9 +102,11 @@ def save_checkpoint(
         path = root / folder.step_name(step)
         try:
             _write(path, step, trees, arrays)
-        except Exception:
+        except Exception as e:
             with suppress(OSError):  # the first error is the one to report
                 folder.sweep(root, step)
+            if isinstance(e, OSError) and is_full(e):
+                raise disk_full(path, e, _size(arrays)) from e
             raise
         folder.sweep(root, step)
         if keep_last is not None:
@@ -136,6 +141,12 @@ def _flatten(checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, dict]]:
         if flattener.arrays:
             arrays[name] = flattener.arrays
     return trees, arrays
+
+
+def _size(arrays: dict[str, dict]) -> int:
+    """The bytes of all arrays."""
+    avals = [aval_of(raw) for named in arrays.values() for raw in named.values()]
+    return sum(math.prod(aval.shape) * aval.dtype.itemsize for aval in avals)
 
 
 def _write(path: Path, step: int, trees: dict, arrays: dict[str, dict]) -> None:

@@ -10,7 +10,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..errors import DiskFull
 from . import disk
+from .room import disk_full, is_full, naming_full_disk
 
 UNFINISHED = re.compile(r"\.weft-[0-9a-f]{16}\.tmp")
 
@@ -41,13 +43,33 @@ def write_file(path: Path, chunks: Iterable[Chunk]) -> None:
     The name itself is durable after `disk.sync_directory`.
     """
     apart = path.with_name(f".weft-{secrets.token_hex(8)}.tmp")
+    counted = _Counted(chunks)
     try:
-        _write_through(apart, chunks)
+        _write_through(apart, counted)
         disk.rename(apart, path)
-    except Exception:
+    except Exception as e:
         with suppress(OSError):  # the first error is the one to report
             disk.remove(apart)
+        if isinstance(e, OSError) and is_full(e) and not isinstance(e, DiskFull):
+            raise disk_full(path, e, counted.whole()) from e
         raise
+
+
+class _Counted:
+    """Chunks, counting the bytes of those that were taken."""
+
+    def __init__(self, chunks: Iterable[Chunk]):
+        self._chunks = iter(chunks)
+        self._taken = 0
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for chunk in self._chunks:
+            self._taken += memoryview(chunk).nbytes
+            yield chunk
+
+    def whole(self) -> int:
+        """The bytes of all chunks."""
+        return self._taken + sum(memoryview(chunk).nbytes for chunk in self._chunks)
 
 
 def _write_through(path: Path, chunks: Iterable[Chunk]) -> None:
@@ -73,7 +95,7 @@ def make_directories(path: Path) -> None:
     if path.is_dir():
         return
     make_directories(path.parent)
-    with suppress(FileExistsError):  # another process made it first
+    with suppress(FileExistsError), naming_full_disk(path):  # another process made it first
         disk.make_directory(path)
     if not path.is_dir():
         raise NotADirectoryError(f"{path}: expected a directory")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..core.record import field, record
 from ..errors import CheckpointLocked
+from .room import naming_full_disk
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -63,17 +64,19 @@ def locked(directory: str | PathLike[str]) -> Iterator[threading.Lock]:
 def _acquire(directory: Path) -> int:
     import fcntl  # without it (Windows), only saving into directories is unavailable
 
-    fd = os.open(directory / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with naming_full_disk(directory / NAME):
+        fd = os.open(directory / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(fd, 0)
-        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        with naming_full_disk(directory / NAME):
+            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
     except BlockingIOError:
         owner = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
         os.close(fd)
         raise CheckpointLocked(
-            f"{directory}: process {owner or 'unknown'} is saving checkpoints there; end it, or "
-            "save into another directory"
+            f"{directory}: process {owner or 'unknown'} is writing there; wait until it has ended, "
+            "or give another directory"
         ) from None
     except BaseException:
         os.close(fd)

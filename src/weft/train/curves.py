@@ -1,5 +1,6 @@
 """Curves of a run as a picture: loss, gradient norm and learning rate over the steps."""
 
+from contextlib import suppress
 from importlib.util import find_spec
 from io import BytesIO
 from math import isnan
@@ -112,4 +113,5 @@ class Curves(Callback):
         self._draw(trainer)
 
     def on_error(self, trainer: "Trainer", error: BaseException) -> None:
-        self._draw(trainer)
+        with suppress(OSError):  # the first error is the one to report
+            self._draw(trainer)

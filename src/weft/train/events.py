@@ -1,5 +1,6 @@
 """A run's numbers as TensorBoard event files."""
 
+from contextlib import suppress
 from importlib.util import find_spec
 from math import isnan
 from os import PathLike
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..io.durable import make_directories
+from ..io.room import naming_full_disk
 from .callbacks import Callback
 
 if TYPE_CHECKING:
@@ -53,11 +55,12 @@ class TensorBoard(Callback):
         # at once needs a later one.
         own = f".{time_ns():020d}-{token_hex(4)}"
         # Not a SummaryWriter: its flush() does not write its queue.
-        self._writer = EventsWriter(str(directory / "events"), own)
+        with naming_full_disk(directory):
+            self._writer = EventsWriter(str(directory / "events"), own)
         events: Any = event_pb2  # made at run time
         void = events.SessionLog(status=events.SessionLog.START)
         event = events.Event(wall_time=time(), step=trainer.step, session_log=void)
-        self._writer.write_event(event)
+        self._write_event(event)
         # A validation may come after the save at its step: the history holds those before it.
         for row in trainer.history.train.rows(trainer.step):
             self.on_step_end(trainer, row)
@@ -80,14 +83,24 @@ class TensorBoard(Callback):
         events: Any = event_pb2  # made at run time, as is the other
         summaries: Any = summary_pb2
         summary = summaries.Summary(value=values)
-        self._writer.write_event(events.Event(wall_time=time(), step=step, summary=summary))
+        self._write_event(events.Event(wall_time=time(), step=step, summary=summary))
+
+    def _write_event(self, event: Any) -> None:
+        with naming_full_disk(Path(self.directory)):
+            self._writer.write_event(event)
 
     def on_save_start(self, trainer: "Trainer") -> None:
-        self._writer.flush()
+        with naming_full_disk(Path(self.directory)):
+            self._writer.flush()
 
     def on_fit_end(self, trainer: "Trainer") -> None:
-        self._writer.close()
+        with naming_full_disk(Path(self.directory)):
+            self._writer.close()
 
     def on_error(self, trainer: "Trainer", error: BaseException) -> None:
-        if self._writer is not None:
+        if self._writer is None:
+            return
+        with suppress(OSError):  # the first error is the one to report
             self._writer.close()
+        with suppress(OSError):  # it leaves the file open if its rest cannot be written
+            self._writer._py_recordio_writer.close()

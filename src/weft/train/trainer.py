@@ -433,8 +433,14 @@ class Trainer:
         self.callbacks.call("on_step_end", self, row)
         if self._plan.validate_every is not None and self.step % self._plan.validate_every == 0:
             self._validate()
-        if self.save_every is not None and self.step % self.save_every == 0:
+        due = self.save_every is not None and self.step % self.save_every == 0
+        if due and not self._ends_with_save():
             self.save()
+
+    def _ends_with_save(self) -> bool:
+        """Whether nothing that takes long is between this step and the run's last save."""
+        ends = self._over() or self.step == self.total_steps
+        return ends and not self._plan.validates_epochs
 
     # Validation
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import weft as wf
+from weft.io.durable import UNFINISHED, make_directories
 
 from .pictures import Sampling, facts_of, sample_latents, to_bytes, write_grid
 
@@ -34,8 +35,15 @@ class AdapterFiles(wf.train.Callback):
         """Where the files are."""
         return self.section.directory / "adapters"
 
+    def on_fit_start(self, trainer: Trainer) -> None:
+        """Write what an interruption has cost of the checkpoint that the run goes on from."""
+        remove_unfinished(self.section.directory)
+        name = self._numbered(trainer)
+        if trainer.step and not all(self._file(name, x).exists() for x in self.section.layouts):
+            self._write(trainer, name)
+
     def on_save(self, trainer: Trainer, path: Path) -> None:
-        self._write(trainer, f"{self.section.name}-{trainer.step:08d}")
+        self._write(trainer, self._numbered(trainer))
         for suffix in _SUFFIXES.values():
             pattern = f"{self.section.name}-{'[0-9]' * 8}{suffix}.safetensors"
             for old in sorted(self.folder.glob(pattern))[: -self.section.keep]:
@@ -44,12 +52,26 @@ class AdapterFiles(wf.train.Callback):
     def on_fit_end(self, trainer: Trainer) -> None:
         self._write(trainer, self.section.name)
 
+    def _numbered(self, trainer: Trainer) -> str:
+        return f"{self.section.name}-{trainer.step:08d}"
+
+    def _file(self, name: str, layout: str) -> Path:
+        return self.folder / f"{name}{_SUFFIXES[layout]}.safetensors"
+
     def _write(self, trainer: Trainer, name: str) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_directories(self.folder)
         with trainer.averaged():
             for layout in self.section.layouts:
-                file = self.folder / f"{name}{_SUFFIXES[layout]}.safetensors"
+                file = self._file(name, layout)
                 wf.nn.save_lora(trainer.model, file, layout, self.section.dtype)
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Remove what killed writers have left of a run's pictures, curves and adapter files."""
+    for folder in (directory, directory / "adapters", directory / "previews"):
+        for file in folder.glob(".weft-*.tmp") if folder.is_dir() else ():
+            if UNFINISHED.fullmatch(file.name):
+                file.unlink()
 
 
 class Prompt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from math import ceil, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import weft as wf
+from weft.io.durable import make_directories, write_file
 
 from ..latents import pack_latents, unpack_latents
 from ..sampler import euler_sample, sigma_schedule
@@ -104,9 +106,12 @@ def write_grid(path: Path, pictures: Sequence[np.ndarray], facts: dict[str, Any]
     """
     from PIL import Image
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(grid(pictures)).save(path)
-    path.with_suffix(".json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    picture = BytesIO()
+    Image.fromarray(grid(pictures)).save(picture, format="PNG")
+    text = json.dumps(facts, indent=2) + "\n"
+    make_directories(path.parent)
+    write_file(path.with_suffix(".json"), [text.encode("utf-8")])
+    write_file(path, [picture.getvalue()])
 
 
 def facts_of(model: Flux, how: Sampling, prompts: Sequence[str]) -> dict[str, Any]:
