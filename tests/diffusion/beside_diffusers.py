@@ -1,6 +1,7 @@
 """Random Flux transformers of diffusers, ours with the same weights, and inputs for both."""
 
 import contextlib
+import copy
 import random
 
 import diffusers
@@ -11,7 +12,9 @@ from diffusers import FluxTransformer2DModel
 import weft as wf
 
 diffusers.utils.logging.set_verbosity_error()
-_BESIDE_SINUSOIDS = [
+# Gradients of what multiplies sinusoids, and of their angles up to 5000, whose last digit in
+# float32 is 5e-4: they are compared with float64 (`exact_run`), not with each other.
+BESIDE_SINUSOIDS = [
     name.format(which)
     for name in ("time_text_embed.{}_embedder.linear_1.weight", "input {}")
     for which in ("timestep", "guidance")
@@ -81,7 +84,7 @@ def random_inputs(config, seed: int, batch=None) -> dict[str, np.ndarray]:
 
 
 def run_theirs(model, inputs, dtype=torch.float32) -> dict[str, np.ndarray]:
-    """The result, and the gradients of a random sum of it by inputs and weights, in float32."""
+    """The result, and the gradients of a random sum of it by inputs and weights."""
     given = {n: torch.tensor(x) for n, x in inputs.items()}
     for name in FLOATS:
         if name in given:
@@ -95,7 +98,8 @@ def run_theirs(model, inputs, dtype=torch.float32) -> dict[str, np.ndarray]:
     found = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in weights.items()}
     found["result"] = out
     found |= {f"input {n}": given[n].grad for n in FLOATS if n in given}
-    return {n: x.detach().float().numpy() for n, x in found.items()}
+    wide = torch.promote_types(dtype, torch.float32)
+    return {n: x.detach().to(wide).numpy() for n, x in found.items()}
 
 
 def run_ours(model, inputs, dtype="float32", device="cpu") -> dict[str, np.ndarray]:
@@ -115,21 +119,34 @@ def seed_of(shape) -> np.ndarray:
     return np.random.default_rng(len(shape)).standard_normal(tuple(shape)).astype(np.float32)
 
 
-def distance(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> tuple[float, str]:
-    """The largest difference of any of the arrays, relative to its largest element in b.
+class _ExactSinusoids(torch.nn.Module):
+    def forward(self, times: torch.Tensor) -> torch.Tensor:
+        pace = 10_000.0 ** (-torch.arange(128, dtype=torch.float64) / 128)
+        angles = times.double()[:, None] * pace
+        return torch.cat([angles.cos(), angles.sin()], 1)
 
-    Sinusoids are of angles up to 5000 in float32, whose last digit is 3e-4 where libraries round
-    a frequency differently; that is in the gradients of the angles, and of what multiplies
-    sinusoids.
-    """
+
+def exact_run(model, inputs) -> dict[str, np.ndarray]:
+    """What `run_theirs` gives, but by a model that computes in float64 throughout."""
+    wide = copy.deepcopy(model)
+    wide.time_text_embed.time_proj = _ExactSinusoids()
+    return run_theirs(wide, inputs, torch.float64)
+
+
+def errors(found: dict[str, np.ndarray], exact: dict[str, np.ndarray]) -> dict[str, float]:
+    """The largest error of each array beside sinusoids, relative to its largest element."""
+    here = [n for n in BESIDE_SINUSOIDS if n in exact]
+    return {n: float(np.abs(found[n] - exact[n]).max() / np.abs(exact[n]).max()) for n in here}
+
+
+def distance(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> tuple[float, str]:
+    """The largest difference of any of the arrays, relative to its largest element in b."""
     assert a.keys() == b.keys()
     return max(
-        (float(np.abs(a[n] - b[n]).max() / (np.abs(b[n]).max() + 1e-30)) / _scale(n), n) for n in b
+        (float(np.abs(a[n] - b[n]).max() / (np.abs(b[n]).max() + 1e-30)), n)
+        for n in b
+        if n not in BESIDE_SINUSOIDS
     )
-
-
-def _scale(name: str) -> float:
-    return 4.0 if name in _BESIDE_SINUSOIDS else 1.0
 
 
 @contextlib.contextmanager

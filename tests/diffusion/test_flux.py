@@ -1,5 +1,7 @@
 """Our transformer beside diffusers': values and gradients, for random sizes and inputs."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,10 @@ import weft as wf
 from weft.diffusion import blocks, embeddings, flux
 
 from .beside_diffusers import (
+    BESIDE_SINUSOIDS,
     distance,
+    errors,
+    exact_run,
     ours,
     random_config,
     random_inputs,
@@ -42,6 +47,48 @@ def test_the_sizes_of_the_published_models_at_less_depth_and_width(guided):
     fixed |= {"num_layers": 1, "num_single_layers": 1, "guidance_embeds": guided}
     found, worst = distance(*both(3, **fixed))
     assert found <= BOUND, worst
+
+
+def errors_of_both(device: str) -> dict[str, np.ndarray]:
+    """Beside sinusoids: our errors and those of diffusers, as norms over several models."""
+    squares = {n: np.zeros(2) for n in BESIDE_SINUSOIDS}
+    for seed in range(8):
+        reference, exact, their = references(seed)
+        config, inputs = random_guided(seed)
+        found = run_ours(ours(reference, config, device=device), inputs, device=device)
+        pair = [errors(found, exact), their]
+        for name in squares:
+            squares[name] += [e[name] ** 2 for e in pair]
+    return {name: np.sqrt(x / 8) for name, x in squares.items()}
+
+
+def random_guided(seed: int):
+    config = random_config(seed, guidance_embeds=True)
+    return config, random_inputs(config, seed)
+
+
+@functools.cache
+def references(seed: int):
+    """A model of diffusers, its run in float64, and the errors of its run in float32."""
+    config, inputs = random_guided(seed)
+    reference = theirs(config, seed)
+    exact = exact_run(reference, inputs)
+    return reference, exact, errors(run_theirs(reference, inputs), exact)
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+def test_gradients_beside_sinusoids_are_as_near_to_float64_as_those_of_diffusers(device):
+    for name, (own, their) in errors_of_both(device).items():
+        assert own <= 1.25 * their, name
+
+
+def test_a_planted_error_of_frequencies_is_found():
+    def sinusoid(t, right=embeddings.sinusoid):
+        return right(t * (1 + 1e-6))
+
+    with replaced(embeddings, "sinusoid", sinusoid):
+        found = errors_of_both("cpu")
+    assert any(own > 1.25 * their for own, their in found.values())
 
 
 def swapped(x, shift, scale):

@@ -77,6 +77,7 @@ def test_sources_are_read_once(saved, tmp_path, monkeypatch):
     read = []
     right = digests.content_digest
     monkeypatch.setattr(digests, "content_digest", lambda p: read.append(p) or right(p))
+    monkeypatch.setattr(digests, "_SETTLED_NS", 0)
     for _ in range(3):
         Flux.load(saved, quantise="int8", cache_dir=tmp_path / "c")
     assert len(read) == 1
@@ -85,7 +86,9 @@ def test_sources_are_read_once(saved, tmp_path, monkeypatch):
     assert len(read) == 2 and len(entries(tmp_path / "c")) == 1
 
 
-def test_other_content_is_never_taken_for_what_was_kept(saved, tmp_path):
+def test_other_content_is_never_taken_for_what_was_kept(saved, tmp_path, monkeypatch):
+    """Also if size and times are the same, of a new file or of the old one written over."""
+    monkeypatch.setattr(digests, "_SETTLED_NS", 0)
     cache, file = tmp_path / "c", saved / "diffusion_pytorch_model.safetensors"
     Flux.load(saved, quantise="int8", cache_dir=cache)
     status = file.stat()
@@ -93,8 +96,11 @@ def test_other_content_is_never_taken_for_what_was_kept(saved, tmp_path):
         weights = wf.io.load_safetensors(file)
         name = sorted(weights)[k]
         weights[name] = weights[name] + 1.0
-        wf.io.save_safetensors(file, weights)
-        # Copies keep times; a new file of the same size and time has another inode.
+        wf.io.save_safetensors(tmp_path / "new", weights)
+        if k == 1:
+            file.write_bytes((tmp_path / "new").read_bytes())
+        else:
+            os.replace(tmp_path / "new", file)
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
         found = Flux.load(saved, quantise="int8", cache_dir=cache)
         assert same(found, Flux.load(saved, quantise="int8"))
@@ -152,3 +158,31 @@ def test_it_is_not_saved_as_something_else(saved, tmp_path):
     model = Flux.load(saved, quantise="int8")
     with pytest.raises(wf.errors.ArgumentError, match="8 bits"):
         model.save(tmp_path / "b")
+
+
+def test_what_killed_writers_have_left_is_removed(saved, tmp_path):
+    cache = tmp_path / "c"
+    cache.mkdir()
+    (cache / f".weft-{'0' * 16}.tmp").write_bytes(b"half")
+    Flux.load(saved, quantise="int8", cache_dir=cache)
+    assert len(entries(cache)) == 1 and not list(cache.glob(".weft*"))
+
+
+def test_one_process_keeps_weights_at_a_time(saved, tmp_path):
+    cache = tmp_path / "c"
+    cache.mkdir()
+    begun, ended = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with wf.io.locked(cache):
+            os.write(begun[1], b"1")
+            os.read(ended[0], 1)
+        os._exit(0)
+    os.read(begun[0], 1)
+    try:
+        with pytest.warns(wf.errors.CacheWarning, match=rf"cannot be kept.*process {pid}"):
+            found = Flux.load(saved, quantise="int8", cache_dir=cache)
+    finally:
+        os.write(ended[1], b"1")
+        os.waitpid(pid, 0)
+    assert same(found, Flux.load(saved, quantise="int8")) and not entries(cache)

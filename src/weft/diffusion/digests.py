@@ -1,9 +1,14 @@
-"""Content digests of files, computed once and remembered while a file stays as it is."""
+"""Digests of files, computed once and remembered while a file stays as it is.
+
+What is remembered is only a shortcut: its file carries its own digest, and where it is lost or
+damaged, digests are computed again.
+"""
 
 from __future__ import annotations
 
+import os
+import time
 from hashlib import sha256
-from os import stat_result
 from pathlib import Path
 from typing import Any
 
@@ -12,58 +17,97 @@ from ..io import disk, strict_json, tensor_file
 from ..io.durable import write_file
 
 _CHUNK = 1 << 22
-_LONGEST = 10_000_000
+_LONGEST = 1 << 30
+# A file that was changed so shortly before it was read may change again under the same times.
+_SETTLED_NS = 2_000_000_000
 
 
-def content_digest(path: Path) -> str:
+def read_answers(path: Path) -> dict[str, Any]:
+    """What a file remembers; nothing if it is missing, damaged or of another version."""
+    try:
+        found = strict_json.loads(tensor_file.read_whole(path, _LONGEST), str(path))
+    except errors.CheckpointError:
+        return {}
+    if not isinstance(found, dict) or set(found) != {"sha256", "answers"}:
+        return {}
+    answers = found["answers"]
+    whole = isinstance(answers, dict) and found["sha256"] == _digest(answers)
+    return answers if whole else {}
+
+
+def write_answers(path: Path, answers: dict[str, Any]) -> None:
+    """Replace what a file remembers."""
+    whole = {"sha256": _digest(answers), "answers": answers}
+    write_file(path, [strict_json.dumps(whole).encode("ascii")])
+
+
+def _digest(answers: dict[str, Any]) -> str:
+    return sha256(strict_json.dumps(answers).encode("ascii")).hexdigest()
+
+
+def content_digest(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     digest = sha256()
-    with tensor_file.readable(path), disk.open_to_read(path) as file:
+    with tensor_file.readable(Path(path)), disk.open_to_read(path) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
 
 
-class Digests:
-    """Digests of files, remembered in one file with size, time of change and inode of each.
+class FileDigests:
+    """The SHA-256 of files, remembered as long as size, times, inode and device stay the same.
 
-    memory  the file
+    path  the file that remembers them; None: nothing outlives the process
 
-    A file of the same size, time (in nanoseconds) and inode is taken to have the same content. The
-    memory itself is only a shortcut: damaged or absent, digests are computed again.
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from weft.diffusion.data import FileDigests
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     size = Path(folder, "a").write_bytes(b"abc")
+    ...     FileDigests().of(f"{folder}/a")[:8]
+    'ba7816bf'
     """
 
-    def __init__(self, memory: Path):
-        self._memory = memory
+    def __init__(self, path: str | os.PathLike[str] | None = None):
+        self.path: Path | None = None if path is None else Path(path)
+        self._answers = {} if self.path is None else read_answers(self.path)
 
-    def of(self, path: Path) -> str:
-        """The digest of a file."""
-        known = self._read()
-        key, state = str(path.resolve()), _state(path.stat())
-        had = known.get(key)
-        if isinstance(had, list) and had[:-1] == state and _is_digest(had[-1]):
-            return had[-1]
-        digest = content_digest(path)
-        if _state(path.stat()) != state:
-            raise errors.CheckpointError(f"{path}: the file was changed while it was being read")
-        data = strict_json.dumps(self._read() | {key: [*state, digest]}).encode("ascii")
-        write_file(self._memory, [data])
+    def of(self, path: str | os.PathLike[str]) -> str:
+        """The digest of a file's content.
+
+        path  the file
+
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from weft.diffusion.data import FileDigests
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     size = Path(folder, "a").write_bytes(b"")
+        ...     FileDigests().of(f"{folder}/a")[:8]
+        'e3b0c442'
+        """
+        name = os.path.realpath(path)
+        mark = _mark(name)
+        known = self._answers.get(name)
+        if isinstance(known, list) and known[:-1] == mark:
+            return known[-1]
+        begun = time.time_ns()
+        digest = content_digest(name)
+        if _mark(name) != mark:
+            raise errors.CheckpointError(f"{name!r} changed while it was read; run it again")
+        if begun - max(mark[1:3]) > _SETTLED_NS:
+            self._remember(name, [*mark, digest])
         return digest
 
-    def _read(self) -> dict[str, Any]:
-        if not self._memory.is_file():
-            return {}
-        try:
-            raw = tensor_file.read_whole(self._memory, _LONGEST)
-            found = strict_json.loads(raw, str(self._memory))
-        except errors.CheckpointError:  # damaged: everything is computed again
-            return {}
-        return found if isinstance(found, dict) else {}
+    def _remember(self, name: str, answer: list[Any]) -> None:
+        self._answers[name] = answer
+        if self.path is not None:
+            # Others may have added to the file since.
+            self._answers = read_answers(self.path) | self._answers
+            write_answers(self.path, self._answers)
 
 
-def _state(status: stat_result) -> list[int]:
-    return [status.st_size, status.st_mtime_ns, status.st_ino]
-
-
-def _is_digest(x: Any) -> bool:
-    return isinstance(x, str) and len(x) == 64
+def _mark(name: str) -> list[int]:
+    """What changes when a file's content does."""
+    with tensor_file.readable(Path(name)):
+        found = os.stat(name)
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev]

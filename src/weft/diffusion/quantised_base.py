@@ -13,10 +13,12 @@ import weft as wf
 from .. import errors
 from ..core import dtypes
 from ..io import disk, strict_json, tensor_file
+from ..io.directory import remove_unfinished
 from ..io.durable import make_directories
+from ..io.lock import locked
 from ..nn.quantised import BLOCK
 from .config import FluxConfig
-from .digests import Digests
+from .digests import FileDigests
 from .making import shapes
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ class Quantised:
     def _entry(self, folder: Path) -> Path:
         """The file of these contents and settings."""
         make_directories(folder)
-        digests = Digests(folder / "digests.json")
+        digests = FileDigests(folder / "digests.json")
         key = {
             "version": VERSION,
             "block": BLOCK,
@@ -90,12 +92,15 @@ class Quantised:
     def _keep(model: wf.nn.Module, entry: Path) -> None:
         arrays: dict[str, Any] = {name: x._data for name, x in model.state_dict().items()}
         try:
-            tensor_file.write_sealed(entry, arrays, {})
-            disk.sync_directory(entry.parent)
-        except OSError as e:
+            with locked(entry.parent):
+                remove_unfinished(entry.parent)
+                tensor_file.write_sealed(entry, arrays, {})
+                disk.sync_directory(entry.parent)
+        except (OSError, errors.CheckpointLocked) as e:
+            reason = e.message if isinstance(e, errors.WeftError) else e.strerror or e
             warnings.warn(
                 f"{entry.parent}: the 8-bit weights cannot be kept, the next load quantises them "
-                f"again: {e.strerror or e}",
+                f"again: {reason}",
                 errors.CacheWarning,
                 stacklevel=5,
             )

@@ -133,6 +133,14 @@ def _remove_except(path: Path, kept: set[str]) -> None:
             disk.remove(path / name)
 
 
+def remove_unfinished(*folders: Path) -> int:
+    """Remove what killed writers have left in folders; returns how many files. Needs the lock."""
+    left = [f / name for f in folders for name in os.listdir(f) if UNFINISHED.fullmatch(name)]
+    for path in left:
+        disk.remove(path)
+    return len(left)
+
+
 def prune(root: Path, saved: int, keep_last: int) -> None:
     """Remove all but the newest checkpoints and the one just saved.
 

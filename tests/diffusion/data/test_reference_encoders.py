@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,16 +12,14 @@ import torch
 from diffusers import AutoencoderKL, FluxPipeline
 from diffusers.image_processor import VaeImageProcessor
 from PIL import Image
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
-    CLIPTextConfig,
     CLIPTextModel,
     PreTrainedTokenizerFast,
-    T5Config,
     T5EncoderModel,
 )
 
 import weft as wf
+from weft.diffusion import digests
 from weft.diffusion.data import (
     Augmentation,
     BucketSettings,
@@ -34,71 +31,18 @@ from weft.diffusion.data import (
     Source,
     TransformersTextEncoder,
     cache,
-    remembered,
 )
 from weft.errors import ArgumentError, DatasetError
 
 from .random_folders import picture
-
-WORDS = "a red blue green cat dog of with the sleeping big small photo".split()
-LENGTH = 24
-
-
-def tokenizer(folder: Path, end: str, pad: str) -> None:
-    words = {w: i + 3 for i, w in enumerate(WORDS)}
-    vocabulary = {pad: 0, end: 1, "<unk>": 2, **words}
-    made = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    made.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}", special_tokens=[(end, 1)]
-    )
-    names = {"eos_token": end, "pad_token": pad, "unk_token": "<unk>"}
-    PreTrainedTokenizerFast(tokenizer_object=made, **names).save_pretrained(folder)
+from .small_models import LENGTH, save_models, text_encoder
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     root = tmp_path_factory.mktemp("model")
-    make_model(root)
+    save_models(root)
     return root
-
-
-def make_model(root: Path) -> None:
-    """Make a folder that of a Flux model, with random weights."""
-    torch.manual_seed(0)
-    AutoencoderKL(
-        block_out_channels=(8, 8, 8, 8),
-        down_block_types=("DownEncoderBlock2D",) * 4,
-        up_block_types=("UpDecoderBlock2D",) * 4,
-        latent_channels=16,
-        norm_num_groups=4,
-        layers_per_block=1,
-        use_quant_conv=False,
-        use_post_quant_conv=False,
-        scaling_factor=0.3611,
-        shift_factor=0.1159,
-    ).save_pretrained(root / "vae")
-    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
-    T5EncoderModel(T5Config(vocab_size=40, **sizes)).save_pretrained(root / "text_encoder_2")
-    clip = CLIPTextConfig(
-        vocab_size=40,
-        hidden_size=12,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        eos_token_id=1,
-        bos_token_id=0,
-        pad_token_id=0,
-        projection_dim=8,
-    )
-    CLIPTextModel(clip).save_pretrained(root / "text_encoder")
-    tokenizer(root / "tokenizer", "<end>", "<pad>")
-    tokenizer(root / "tokenizer_2", "</s>", "<pad>")
-
-
-def text_encoder(root, **options) -> TransformersTextEncoder:
-    names = ("text_encoder_2", "tokenizer_2", "text_encoder", "tokenizer")
-    return TransformersTextEncoder(*(root / n for n in names), **{"max_length": LENGTH} | options)
 
 
 def pipeline(root) -> FluxPipeline:
@@ -219,10 +163,10 @@ def test_digests_are_remembered_only_of_settled_files(tmp_path, monkeypatch):
     path.write_bytes(b"one")
     young = FileDigests(memory).of(path)
     assert not memory.exists()  # it may change again within the clock's resolution
-    monkeypatch.setattr(remembered.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**10)
+    monkeypatch.setattr(digests.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**10)
     assert FileDigests(memory).of(path) == young and memory.exists()
     known = FileDigests(memory)
-    monkeypatch.setattr(remembered.disk, "open_to_read", None)
+    monkeypatch.setattr(digests.disk, "open_to_read", None)
     assert known.of(path) == young  # without reading it
     monkeypatch.undo()
     times = path.stat()

@@ -10,14 +10,14 @@ from weft.diffusion.data import DiffusersVAE
 from weft.diffusion.training.pictures import Prompt, Sampling, draw, sample_latents
 
 from ..beside_diffusers import ours, random_config, theirs
-from ..data.test_reference_encoders import make_model
+from ..data.small_models import save_models
 from ..test_sampler import scheduler
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("model")
-    make_model(root)
+    save_models(root)
     return root
 
 

@@ -184,9 +184,9 @@ def test_an_adapter_of_another_model_is_refused(files, tmp_path):
 
 
 def test_encoders_of_diffusers_and_transformers(files, tmp_path):
-    from ..data.test_reference_encoders import make_model
+    from ..data.small_models import save_models
 
-    make_model(tmp_path)
+    save_models(tmp_path)
     sizes = replace(SIZES, in_channels=64, joint_attention_dim=16, pooled_projection_dim=12)
     wf.random.seed(1)
     wf.diffusion.Flux(sizes).save(tmp_path / "transformer")

@@ -1,7 +1,6 @@
 """Estimates of runs beside the peaks of these runs; what is said where they do not fit."""
 
 import gc
-import json
 import os
 from dataclasses import replace
 from itertools import product
@@ -12,17 +11,12 @@ import pytest
 
 import weft as wf
 from weft.backend.shared import threads
-from weft.cli import main
 from weft.diffusion.data.demo import draw_shapes
-from weft.diffusion.training import build, footprint
+from weft.diffusion.training import build
 from weft.diffusion.training.config import TrainConfig, read_config
-from weft.diffusion.training.footprint import Footprint
-from weft.diffusion.training.kinds import find_kinds
 from weft.diffusion.training.run import prepare_data
-from weft.diffusion.training.throwaway import BatchKind, BatchMaker, fill_model, make_model
 from weft.diffusion.training.validation import ValidationBatches
 from weft.profile import Counter
-from weft.profile.valueless import valueless
 
 from .tiny import SECTIONS, write_config
 
@@ -87,7 +81,11 @@ def settings(compiled: bool, way: str, more: str = "") -> dict[str, str]:
 
 
 CASES = [*product(MODELS, (True, False), WAYS)]
-QUICK = [*product(("small",), (True, False), WAYS), ("wide", True, "plain"), ("long", False, "int8")]
+QUICK = [
+    *product(("small",), (True, False), WAYS),
+    ("wide", True, "plain"),
+    ("long", False, "int8"),
+]
 
 
 @pytest.mark.parametrize(("size", "compiled", "way"), CASES if SOAK else QUICK)

@@ -9,6 +9,7 @@
 4
 """
 
+from ..digests import FileDigests
 from .augment import Choice, captions_of, choose
 from .buckets import assign_bucket, bucket_sizes, crop_box
 from .caching import CacheReport, cache
@@ -16,7 +17,6 @@ from .dataset import Batch, CachedDataset
 from .encoders import Encoders, HashTextEncoder, PixelEncoder
 from .loader import BucketLoader
 from .plan import PlannedBatch, plan_epoch
-from .remembered import FileDigests
 from .report import Refusal, Sample, ScanReport
 from .scan import scan
 from .settings import (

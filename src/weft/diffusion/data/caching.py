@@ -18,7 +18,7 @@ from ...io.lock import locked
 from .buckets import Box
 from .dataset import CachedDataset
 from .encoders import Encoders
-from .entries import Entry, read_entry, remove_unfinished, write_entry
+from .entries import Entry, read_entry, sweep, write_entry
 from .folders import printable
 from .images import (
     Refused,
@@ -134,7 +134,7 @@ def cache(
     root = Path(directory)
     make_directories(root)
     with locked(root):
-        unfinished = remove_unfinished(root)
+        unfinished = sweep(root)
         report = _scan_folders(sources, settings, root, tell)
         dataset = CachedDataset(report.samples, encoders, settings, root, prompts)
         work = _Work(dataset, encoders, tell)

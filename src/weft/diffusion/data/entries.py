@@ -13,8 +13,9 @@ import numpy as np
 from ...core import dtypes
 from ...core.record import record
 from ...errors import CheckpointError, DatasetError
-from ...io import disk, strict_json
-from ...io.durable import UNFINISHED, make_directories
+from ...io import strict_json
+from ...io.directory import remove_unfinished
+from ...io.durable import make_directories
 from ...io.tensor_file import read_sealed, write_sealed
 
 KINDS = ("latents", "masks", "text")
@@ -97,13 +98,9 @@ def _shards(directory: Path) -> Iterator[str]:
                     yield f"{kind}/{shard}"
 
 
-def remove_unfinished(directory: Path) -> int:
+def sweep(directory: Path) -> int:
     """Remove what killed writers have left; returns how many files. Needs the lock."""
-    places = [directory, *(directory / shard for shard in _shards(directory))]
-    left = [p / name for p in places for name in os.listdir(p) if UNFINISHED.fullmatch(name)]
-    for path in left:
-        disk.remove(path)
-    return len(left)
+    return remove_unfinished(directory, *[directory / shard for shard in _shards(directory)])
 
 
 def orphans(directory: Path, needed: Collection[Entry]) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ArgumentError
+from ..digests import FileDigests
 from .encoders import digest_settings
-from .remembered import FileDigests
 from .settings import DTYPES, check_choice
 from .weights import WeightFolder, free_device_memory, load_library
 

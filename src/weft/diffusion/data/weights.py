@@ -10,9 +10,9 @@ from typing import Any
 from ...errors import DatasetError
 from ...io import strict_json
 from ...io.tensor_file import read_whole
+from ..digests import FileDigests
 from .encoders import digest_settings
 from .folders import printable
-from .remembered import FileDigests
 
 _CONTENT = (".safetensors", ".json", ".model", ".txt")
 

@@ -41,9 +41,14 @@ class AdapterFiles(wf.train.Callback):
         name = self._numbered(trainer)
         if trainer.step and not all(self._file(name, x).exists() for x in self.section.layouts):
             self._write(trainer, name)
+        self._prune()
 
     def on_save(self, trainer: Trainer, path: Path) -> None:
         self._write(trainer, self._numbered(trainer))
+        self._prune()
+
+    def _prune(self) -> None:
+        """Remove all but the newest files of steps."""
         for suffix in _SUFFIXES.values():
             pattern = f"{self.section.name}-{'[0-9]' * 8}{suffix}.safetensors"
             for old in sorted(self.folder.glob(pattern))[: -self.section.keep]:
