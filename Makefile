@@ -10,7 +10,7 @@ FULL := $(VENV)/.full
 $(LIGHT): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[plot]'
+	$(BIN)/python -m pip install --quiet --editable '.[train]'
 	touch $@
 
 $(FULL): $(LIGHT)
@@ -18,9 +18,11 @@ $(FULL): $(LIGHT)
 	$(BIN)/python -m pip install --quiet --editable '.[test,bench,plot]'
 	touch $@
 
-demo: $(LIGHT)  ## solve an inverse problem and fit a curve by gradients, and draw both
+demo: $(LIGHT)  ## solve an inverse problem, fit a curve, teach a diffusion model a word; draws pictures
 	$(BIN)/python examples/inverse_heat.py inverse_heat.png
 	$(BIN)/python examples/curve_fit.py curve_fit.png
+	rm -rf flux_lora
+	$(BIN)/python examples/flux_lora.py flux_lora
 
 test: lint  ## all tests, on two cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -75,6 +75,7 @@ BAD = {
     ("optimizer", "beta1 = 'x'"): "optimizer.beta1: 'x', expected a finite number",
     ("schedule", 'name = "wsd"'): "schedule: warmup_steps is missing, which 'wsd' needs",
     ("schedule", 'name = "cosine"\ngamma = 1'): "schedule.gamma: unknown key",
+    ("schedule", 'name = "cosine"\nwarmup_steps = 9'): "warmup_steps=9 is more than total_steps=6",
     ("adapter", "targets = []"): "nothing would be trained",
     ("adapter", "rank = 0"): "adapter.rank: 0, expected at least 1",
     ("adapter", '[[adapter.rules]]\npattern = "*"\nrank = 0'): "adapter.rules[0].rank: 0",

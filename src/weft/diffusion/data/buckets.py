@@ -76,7 +76,9 @@ def assign_bucket(size: Size, settings: BucketSettings) -> Size | Unfit:
     for resolution in sorted(settings.resolutions, reverse=True):
         sizes = bucket_sizes(resolution, settings.step, settings.min_side, settings.max_side)
         if not sizes:
-            return Unfit("too-small", f"no bucket of {resolution}² fits min_side and max_side")
+            between = f"from {settings.min_side} to {settings.max_side}"
+            what = f"no size of the area {resolution}² has sides that are multiples of"
+            return Unfit("too-small", f"{what} {settings.step} {between}")
         bucket = nearest_bucket(size, sizes)
         if size[0] >= bucket[0] and size[1] >= bucket[1]:
             break

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...errors import ArgumentError
 from .caching import cache
 from .dataset import CachedDataset
 from .encoders import Encoders, HashTextEncoder, PixelEncoder
@@ -15,15 +16,45 @@ from .settings import BucketSettings, DataSettings, Source
 
 COLOURS = {"red": (220, 40, 40), "green": (40, 180, 60), "blue": (40, 70, 220)}
 SHAPES = ("circle", "square", "triangle")
+_PAPER = 245
+_FINE = 4  # points along a pixel's side: edges are smooth
 
 
-def draw_shapes(folder: str | os.PathLike[str], images: int, size: int = 16, seed: int = 0) -> None:
+def draw_shape(shape: str, colour: str, size: int, rng: np.random.Generator) -> np.ndarray:
+    """A coloured shape on white: bytes (size, size, 3).
+
+    shape   one of `SHAPES`, or "star"
+    colour  one of `COLOURS`
+    size    width and height
+    rng     of its place and size
+
+    >>> import numpy as np
+    >>> from weft.diffusion.data.demo import draw_shape
+    >>> picture = draw_shape("star", "red", 16, np.random.default_rng(0))
+    >>> picture[8, 8].tolist(), picture[0, 0].tolist()
+    ([220, 40, 40], [245, 245, 245])
+    """
+    centre, radius = rng.uniform(0.44, 0.56, 2), rng.uniform(0.28, 0.36)
+    y, x = (np.mgrid[: size * _FINE, : size * _FINE] + 0.5) / (size * _FINE)
+    inside = _inside(shape, x - centre[0], y - centre[1], radius)
+    share = inside.reshape(size, _FINE, size, _FINE).mean((1, 3))[..., None]
+    return np.rint(share * COLOURS[colour] + (1 - share) * _PAPER).astype(np.uint8)
+
+
+def draw_shapes(
+    folder: str | os.PathLike[str],
+    images: int,
+    size: int = 16,
+    seed: int = 0,
+    shapes: tuple[str, ...] = SHAPES,
+) -> None:
     """Write PNG images of coloured shapes and their captions into a folder.
 
     folder  is made if it is not there
     images  how many
     size    width and height
-    seed    of colours, places and sizes
+    seed    of colours, shapes, places and sizes
+    shapes  which: some of `SHAPES`, and "star"
 
     >>> import os, tempfile
     >>> from weft.diffusion.data.demo import draw_shapes
@@ -39,23 +70,28 @@ def draw_shapes(folder: str | os.PathLike[str], images: int, size: int = 16, see
     rng = np.random.default_rng(seed)
     for i in range(images):
         colour = list(COLOURS)[rng.integers(len(COLOURS))]
-        shape = SHAPES[rng.integers(len(SHAPES))]
-        centre = rng.uniform(0.35, 0.65, 2) * size
-        inside = _inside(shape, size, centre, rng.uniform(0.2, 0.33) * size)
-        pixels = np.where(inside[..., None], np.array(COLOURS[colour]), 245).astype(np.uint8)
-        Image.fromarray(pixels).save(root / f"{i:04d}.png")
+        shape = shapes[rng.integers(len(shapes))]
+        Image.fromarray(draw_shape(shape, colour, size, rng)).save(root / f"{i:04d}.png")
         (root / f"{i:04d}.txt").write_text(f"a {colour} {shape}\n", encoding="utf-8")
 
 
-def _inside(shape: str, size: int, centre: np.ndarray, radius: float) -> np.ndarray:
-    """Which pixels a shape covers."""
-    y, x = np.mgrid[:size, :size] + 0.5
-    dy, dx = y - centre[1], x - centre[0]
+def _inside(shape: str, x: np.ndarray, y: np.ndarray, radius: float) -> np.ndarray:
+    """Which points a shape around 0 covers."""
     if shape == "circle":
-        return dx * dx + dy * dy <= radius * radius
+        return x * x + y * y <= radius * radius
     if shape == "square":
-        return np.maximum(abs(dx), abs(dy)) <= radius * 0.9
-    return (abs(dx) * 2 <= dy + radius) & (dy <= radius * 0.8)
+        return np.maximum(abs(x), abs(y)) <= radius * 0.88
+    if shape == "triangle":
+        return (abs(x) * 1.8 <= y + radius) & (y <= radius * 0.8)
+    if shape != "star":
+        raise ArgumentError(f"draw_shape: {shape!r}, expected one of {', '.join(SHAPES)}, star")
+    # The tenth of a star between a point and the next inner corner, onto which all are folded.
+    tenth, outer, inner = np.pi / 5, 1.25 * radius, 0.55 * radius
+    angle = abs((np.arctan2(x, -y) + tenth) % (2 * tenth) - tenth)
+    distance = np.hypot(x, y)
+    corner = inner * np.cos(tenth) - outer, inner * np.sin(tenth)
+    along, across = distance * np.cos(angle) - outer, distance * np.sin(angle)
+    return corner[0] * across - corner[1] * along >= 0
 
 
 def shape_dataset(

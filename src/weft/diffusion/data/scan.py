@@ -185,5 +185,5 @@ def _stop(report: ScanReport) -> None:
         listed = "\n  ".join(str(r) for r in stops[:_LISTED])
         raise DatasetError(
             f"scan: {len(stops)} of {report.images} images have problems at which to stop:\n  "
-            f"{listed}{more}\nMend them, or set these problems to 'skip'"
+            f"{listed}{more}\nMend them, or set these problems to 'skip' (TOML: images.problems)"
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from re import sub
 from typing import TYPE_CHECKING, Any
 
 import weft as wf
@@ -12,6 +14,7 @@ from ..data import scan
 from ..flux import Flux
 from ..weights import model_sizes
 from . import build
+from .fitting import check_paths, check_sizes
 from .pictures import sampling_of
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ def check_run(config: TrainConfig, say: Callable[[Any], None]) -> None:
     config  the configuration
     say     prints a line or a report
     """
+    check_paths(config)
+    wf.zeros(0, device=config.train.device)  # an error if there is none of this name
     sizes = model_sizes(config.model.path)
     say(
         f"model: {sizes.num_layers} double and {sizes.num_single_layers} single blocks, width "
@@ -34,6 +39,7 @@ def check_run(config: TrainConfig, say: Callable[[Any], None]) -> None:
     say(f"adapters: {len(chosen)} of {len(named)} linear layers, {config.adapter.kind}")
     encoders = build.make_encoders(config.encoders, sizes)
     image, settings = encoders.image, build.make_settings(config)
+    check_sizes(config, image)
     say(f"encoders: latents of {image.channels} channels, 1/{image.factor} of the pixels' sides")
     if config.preview.prompts:
         sampling_of(config.preview, image)
@@ -55,7 +61,10 @@ def matched(config: TrainConfig, names: list[str]) -> list[str]:
     patterns = [*[rule.pattern for rule in section.rules], *section.targets]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
+            kinds = dict.fromkeys(sub(r"\.\d+\.", ".*.", name) for name in names)
+            near = get_close_matches(pattern, kinds, 4, 0.0)
             raise wf.errors.ConfigError(
-                f"adapter: {pattern!r} matches no linear layer; there are {', '.join(names[:6])}, …"
+                f"adapter: {pattern!r} matches none of the {len(names)} linear layers; among them "
+                f"are {', '.join(near)}"
             )
     return [name for name in names if any(fnmatchcase(name, p) for p in patterns)]

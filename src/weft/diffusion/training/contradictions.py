@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import weft as wf
 from weft.io.toml_lines import Path as Place
 
 if TYPE_CHECKING:
@@ -91,6 +92,11 @@ def _run(config: TrainConfig) -> Iterator[Problem]:
             f"{config.schedule.name!r} beside an optimizer without a learning rate, which finds "
             "its own; give optimizer.lr, or leave the schedule out",
         )
+    elif config.optimizer.lr is not None and train.steps is not None and train.epochs is None:
+        try:
+            config.schedule.make(config.optimizer.lr, train.steps)
+        except wf.errors.ArgumentError as e:
+            yield ("schedule",), e.message
 
 
 def _adapters(config: TrainConfig) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ from ..weights import model_sizes
 from . import build
 from .callbacks import AdapterFiles, Previews
 from .config import TrainConfig, read_config
+from .fitting import check_paths, check_sizes
 from .out_of_memory import out_of_memory_explained
 from .pictures import Prompt, sampling_of
 from .validation import ValidationBatches, split_samples
@@ -45,7 +46,9 @@ def prepare_data(
     config    the configuration
     progress  called with a stage, how much of it is done, and how much there is
     """
+    check_paths(config)
     encoders = build.make_encoders(config.encoders, model_sizes(config.model.path))
+    check_sizes(config, encoders.image)
     sources, settings = build.make_sources(config), build.make_settings(config)
     folder = config.encoders.cache
     whole, report = cache(

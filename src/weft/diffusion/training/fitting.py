@@ -1,0 +1,51 @@
+"""Whether a configuration fits what it names: files that are there, and the encoders' sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import weft as wf
+
+if TYPE_CHECKING:
+    from ..data.encoders import ImageEncoder
+    from .config import TrainConfig
+
+
+def check_paths(config: TrainConfig) -> None:
+    """Raise if files or folders that a configuration names are not there; all of them are listed.
+
+    config  the configuration
+    """
+    missing = [f"{key}: {path} does not exist" for key, path in _paths(config) if not path.exists()]
+    if missing:
+        raise wf.errors.ConfigError("\n".join([*missing, "Relative paths are beside the file"]))
+
+
+def _paths(config: TrainConfig) -> Iterator[tuple[str, Path]]:
+    """What is read, by its key."""
+    named: dict[str, Any] = {"model.path": config.model.path, "adapter.start": config.adapter.start}
+    for i, folder in enumerate(config.data):
+        named |= {f"data[{i}].path": folder.path, f"data[{i}].masks": folder.masks}
+    named["validation.folder"] = config.validation.folder
+    for name in ("vae", "clip", "t5", "clip_tokenizer", "t5_tokenizer"):
+        named[f"encoders.{name}"] = getattr(config.encoders, name)
+    return ((key, path) for key, path in named.items() if isinstance(path, Path))
+
+
+def check_sizes(config: TrainConfig, image: ImageEncoder) -> None:
+    """Raise if sizes in pixels are not whole tokens of the model.
+
+    config  the configuration
+    image   the encoder of images: a token is 2 × 2 of its latents
+    """
+    side = 2 * image.factor
+    sizes = {"images.step": config.images.step}
+    if config.preview.prompts:
+        sizes |= {f"preview.{n}": getattr(config.preview, n) for n in ("width", "height")}
+    wrong = [f"{key}: {size}, expected a multiple of {side}" for key, size in sizes.items()]
+    wrong = [line for line, size in zip(wrong, sizes.values(), strict=True) if size % side]
+    if wrong:
+        why = f"A token is {side} × {side} pixels: two by two latents of {image.factor} each"
+        raise wf.errors.ConfigError("\n".join([*wrong, why]))

@@ -1,0 +1,75 @@
+"""What a configuration names has to be there and to fit, before anything is computed."""
+
+import pytest
+
+import weft as wf
+from weft.diffusion.training.check import check_run
+from weft.diffusion.training.config import read_config
+from weft.diffusion.training.run import prepare_data
+
+from .tiny import SECTIONS, make_files, write_config
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    make_files(folder)
+    return folder
+
+
+def check(config):
+    check_run(config, lambda line: None)
+
+
+@pytest.mark.parametrize("look", [check, prepare_data])
+def test_everything_that_is_not_there_is_listed(look, files):
+    sections = {
+        "model": 'path = "modle"',
+        "adapter": 'start = "a.safetensors"',
+        "encoders": 'vae = "vae"\nclip = "clip"\nt5 = "t5"\nt5_tokenizer = "images"',
+        "validation": 'folder = "kept"',
+    }
+    with pytest.raises(wf.errors.ConfigError) as e:
+        look(read_config(write_config(files, "paths.toml", **sections)))
+    keys = [line.partition(":")[0] for line in e.value.message.splitlines()[:-1]]
+    assert keys == [
+        *("model.path", "adapter.start", "validation.folder"),
+        *("encoders.vae", "encoders.clip", "encoders.t5"),
+    ]
+    assert f"{files / 'modle'} does not exist" in e.value.message
+
+
+@pytest.mark.parametrize("look", [check, prepare_data])
+def test_sizes_are_whole_tokens(look, files):
+    """A token is 4 × 4 pixels here: other sizes would end a run at its first preview or batch."""
+    sections = {
+        "images": SECTIONS["images"].replace("step = 8", "step = 2"),
+        "preview": SECTIONS["preview"].replace("height = 16", "height = 18"),
+    }
+    with pytest.raises(wf.errors.ConfigError) as e:
+        look(read_config(write_config(files, "sizes.toml", **sections)))
+    assert e.value.message.splitlines()[:2] == [
+        "images.step: 2, expected a multiple of 4",
+        "preview.height: 18, expected a multiple of 4",
+    ]
+
+
+def test_sizes_without_previews(files):
+    """The sizes of previews that are not drawn do not matter."""
+    check(read_config(write_config(files, "none.toml", preview="height = 18")))
+
+
+@pytest.mark.parametrize(
+    ("section", "lines", "message"),
+    [
+        ("train", "steps = 1\ndevice = 'gpu'", "device 'gpu': expected 'cpu'"),
+        (
+            "adapter",
+            "targets = ['*.attn1.to_q']",
+            r"are transformer_blocks\.\*\.attn\.to_q",
+        ),
+    ],
+)
+def test_checks_of_machine_and_model(files, section, lines, message):
+    with pytest.raises(wf.errors.WeftError, match=message):
+        check(read_config(write_config(files, "machine.toml", **{section: lines})))
