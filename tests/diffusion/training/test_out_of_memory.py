@@ -86,7 +86,7 @@ def test_a_limit_of_memory_is_told(config):
         with run.out_of_memory_explained(own):
             counter.limit(counter.live + 400_000)
             try:
-                run._train(own, data)
+                run._fit(own, data)
             finally:
                 counter.limit(None)
 

@@ -54,12 +54,14 @@ def test_a_run_goes_on_to_the_bit(files, compiled):
 
 
 def test_compiled_runs_are_eager_ones(files):
-    options = f"{SECTIONS['train']}\ncompile = false"
-    a = wf.io.load_safetensors(run(files, "compiled"))
-    b = wf.io.load_safetensors(run(files, "eager", train=options))
+    """To rounding; Adam's steps would make much of it where gradients are small."""
+    options, sgd = f"{SECTIONS['train']}\ncompile = false", 'name = "sgd"\nlr = 1.0'
+    a = wf.io.load_safetensors(run(files, "compiled", optimizer=sgd))
+    b = wf.io.load_safetensors(run(files, "eager", train=options, optimizer=sgd))
     assert list(a) == list(b)
     for name, x in a.items():
-        np.testing.assert_allclose(x.numpy(), b[name].numpy(), atol=2e-4)
+        assert name.endswith(".lora_A.weight") or np.abs(x.numpy()).max() > 1e-4  # B began at zero
+        np.testing.assert_allclose(x.numpy(), b[name].numpy(), atol=1e-6)
 
 
 def test_an_adapter_starts_where_another_ended(files):
