@@ -39,14 +39,26 @@ def find_files(path: str | PathLike[str]) -> tuple[list[Path], FluxConfig | None
     path = Path(path)
     if not path.is_dir():
         return [path], None
+    folder = _config_folder(path)
+    return _shards(folder), FluxConfig.from_dict(read_object(folder / CONFIG))
+
+
+def stated_config(path: str | PathLike[str]) -> FluxConfig | None:
+    """The config of a folder, whose weights need not be there; None for a file."""
+    path = Path(path)
+    if not path.is_dir():
+        return None
+    return FluxConfig.from_dict(read_object(_config_folder(path) / CONFIG))
+
+
+def _config_folder(path: Path) -> Path:
     folders = [f for f in (path, path / "transformer") if (f / CONFIG).is_file()]
     if not folders:
         raise errors.CheckpointNotFound(
             f"{path}: no {CONFIG} in it, nor in a folder `transformer` of it; expected a folder "
             "that diffusers has saved, or the path of a safetensors file"
         )
-    folder = folders[0]
-    return _shards(folder), FluxConfig.from_dict(read_object(folder / CONFIG))
+    return folders[0]
 
 
 def _shards(folder: Path) -> list[Path]:

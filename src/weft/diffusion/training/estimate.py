@@ -9,6 +9,7 @@ from typing import Any
 
 from weft.profile.valueless import ASSUMED, device_of_plan
 
+from ..files import stated_config
 from ..weights import model_sizes
 from . import build
 from .config import TrainConfig, read_config
@@ -156,7 +157,7 @@ def estimate(
     """
     if not isinstance(config, TrainConfig):
         config = read_config(config)
-    sizes = model_sizes(config.model.path)
+    sizes = stated_config(config.model.path) or model_sizes(config.model.path)
     data = find_kinds(config, sizes, progress)
     memory = Footprint(config, sizes, data).find(progress)
     free = free_bytes(config.train.device)

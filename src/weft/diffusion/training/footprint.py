@@ -163,7 +163,7 @@ class Footprint:
 
         def draw() -> Any:
             level = wf.full((1,), 0.5, dtype=wf.float32)
-            text, pooled = (batch[n].to(wf.float32) for n in ("prompt_embeds", "pooled"))
+            text, pooled = batch["prompt_embeds"], batch["pooled"]
             with wf.no_grad(), self.trainer.averaged():
                 return velocity(model, batch["latents"], text, pooled, level, section.guidance)
 

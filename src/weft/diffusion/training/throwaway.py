@@ -120,16 +120,13 @@ class BatchMaker:
         n, place = kind.count, (kind.height // self.factor, kind.width // self.factor)
         stream = wf.random.Generator(0)
 
-        def draw(*shape: int, dtype: Any = wf.float32) -> Any:
-            x = wf.randn(shape, dtype=wf.float32, device=self.device, generator=stream)
-            return x.to(dtype)
+        def draw(*shape: int) -> Any:
+            return wf.randn(shape, dtype=wf.float32, device=self.device, generator=stream)
 
         found = {
             "latents": draw(n, self.channels, *place),
-            "prompt_embeds": draw(
-                n, self.tokens, self.sizes.joint_attention_dim, dtype=wf.bfloat16
-            ),
-            "pooled": draw(n, self.sizes.pooled_projection_dim, dtype=wf.bfloat16),
+            "prompt_embeds": draw(n, self.tokens, self.sizes.joint_attention_dim),
+            "pooled": draw(n, self.sizes.pooled_projection_dim),
             "weights": wf.ones((n,), dtype=wf.float32, device=self.device),
         }
         if self.masks:
