@@ -1,4 +1,4 @@
-"""Teach a diffusion model a new word: LoRA on a small Flux transformer, on the CPU in a minute.
+"""Teach a diffusion model a new word: LoRA on a small Flux transformer, on the CPU in seconds.
 
 A transformer of Flux's architecture, with 0.7 million parameters instead of 12 billion, first
 learns to draw circles, squares and triangles in three colours. Its latents are the pixels
@@ -193,7 +193,8 @@ def main(folder="flux_lora", base_steps=1800, steps=400):
     print(f"2. It is taught stars: weft train {root}/config.toml")
     draw_shapes(root / "stars", 48, SIZE, shapes=("star",))
     draw_shapes(root / "others", 48, SIZE, seed=1)
-    config = CONFIG.format(steps=steps, often=max(steps // 8, 1), half=steps // 2, prompts=PROMPTS)
+    often, half = (max(steps // n, 1) for n in (8, 2))
+    config = CONFIG.format(steps=steps, often=often, half=half, prompts=PROMPTS)
     (root / "config.toml").write_text(config, encoding="utf-8")
     if status := weft(["train", str(root / "config.toml")]):
         sys.exit(status)

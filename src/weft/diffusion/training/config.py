@@ -108,6 +108,7 @@ class ImagesSection:
     upscale          whether images that are too small are enlarged
     keep             the least share of an image that its crop keeps
     crop             "center", or "random": one of `crops` places of each image
+    crops            how many places there are of each image
     flip             the probability of a horizontal flip
     caption_dropout  the probability that a caption is replaced by the empty one
     orders           how many orders of the parts of a caption there are; 1: as written
@@ -202,14 +203,14 @@ class TrainSection:
 class OutputSection:
     """[output]: what the run leaves.
 
-    directory   checkpoints, adapters, curves and previews
-    name        of the adapter files
-    save_every  steps from one checkpoint and adapter file to the next
-    keep        checkpoints and adapter files that stay
-    layouts     of the adapter files: "peft" (diffusers), "kohya"
-    dtype       of the adapter files
-    log_every   steps from one printed line to the next
-    tensorboard whether event files are written
+    directory    checkpoints, adapters, curves and previews
+    name         of the adapter files
+    save_every   steps from one checkpoint and adapter file to the next
+    keep         checkpoints and adapter files that stay
+    layouts      of the adapter files: "peft" (diffusers), "kohya"
+    dtype        of the adapter files
+    log_every    steps from one printed line to the next
+    tensorboard  whether event files are written
     """
 
     directory: Path

@@ -94,7 +94,7 @@ class _Linear:
 
 
 # By name: what makes the schedule of a rate and options, and whose fields the options are.
-_SCHEDULES: dict[str, tuple[Any, type]] = {
+SCHEDULES: dict[str, tuple[Any, type]] = {
     "constant": (_constant, _Constant),
     "linear": (_linear, _Linear),
     "cosine": (schedulers.CosineScheduler, schedulers.CosineScheduler),
@@ -104,7 +104,7 @@ _SCHEDULES: dict[str, tuple[Any, type]] = {
     "one_cycle": (schedulers.OneCycleScheduler, schedulers.OneCycleScheduler),
     "wsd": (schedulers.WSDScheduler, schedulers.WSDScheduler),
 }
-_RATES = ("initial_lr", "max_lr", "peak_lr")
+RATES = ("initial_lr", "max_lr", "peak_lr")
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,12 @@ class ScheduleRecipe:
     @classmethod
     def from_toml(cls, data: dict[str, Any], place: Place, problems: Problems) -> Any:
         """The recipe of a table."""
-        name = _named(data, place, problems, _SCHEDULES, "constant")
+        name = _named(data, place, problems, SCHEDULES, "constant")
         if not name:
             return None
-        kind = _SCHEDULES[name][1]
+        kind = SCHEDULES[name][1]
         hints = get_type_hints(kind)
-        known = {f.name: f for f in fields(kind) if f.name not in _RATES}
+        known = {f.name: f for f in fields(kind) if f.name not in RATES}
         options = {}
         for key, value in data.items():
             if key in known:
@@ -148,7 +148,7 @@ class ScheduleRecipe:
         lr     the highest rate
         steps  of the run
         """
-        build, kind = _SCHEDULES[self.name]
+        build, kind = SCHEDULES[self.name]
         options = dict(self.options)
         if "total_steps" in {f.name for f in fields(kind)}:
             options.setdefault("total_steps", steps)
