@@ -10,6 +10,14 @@ from weft.backend.shared import threads
 rng = np.random.default_rng(0)
 
 
+def rounding(terms: int, dtype: type) -> float:
+    """What sums of products may be off by, relative to the sum of magnitudes.
+
+    Each part of a complex product is two products.
+    """
+    return float(np.finfo(dtype).eps * np.sqrt(2 * terms if dtype == np.complex64 else terms))
+
+
 def normal(*shape, dtype=np.float32):
     x = rng.standard_normal(shape)
     return (x + 1j * rng.standard_normal(shape) if dtype == np.complex64 else x).astype(dtype)
@@ -31,7 +39,7 @@ def test_products(left, right, sizes, dtype):
     a, b, bias = left(m, k, dtype), right(k, n, dtype), normal(n, dtype=dtype)
     wide = np.promote_types(dtype, np.float64)
     expected = a.astype(wide) @ b.astype(wide)
-    scale = np.abs(a).astype(np.float64) @ np.abs(b) * np.finfo(dtype).eps * np.sqrt(k)
+    scale = np.abs(a).astype(np.float64) @ np.abs(b) * rounding(k, dtype)
     y = products.product(a, b)
     assert y.dtype == dtype and y.base is None
     assert (np.abs(y - expected) <= scale + 1e-30).all()
@@ -52,10 +60,10 @@ def test_gradients_of_a_linear_layer(sizes, dtype):
     n, m, k = sizes
     g, x, w = normal(n, m, dtype=dtype), normal(n, k, dtype=dtype), normal(m, k, dtype=dtype)
     wide = np.promote_types(dtype, np.float64)
-    ones, unit = np.ones((n, 1)), np.finfo(dtype).eps
+    ones = np.ones((n, 1))
     for found, a, b in zip(products.gradients(g, x, w), (g, g.T, g.T), (w, x, ones), strict=True):
         expected = a.astype(wide) @ b.astype(wide)
-        bound = np.abs(a).astype(np.float64) @ np.abs(b) * unit * np.sqrt(a.shape[1])
+        bound = np.abs(a).astype(np.float64) @ np.abs(b) * rounding(a.shape[1], dtype)
         assert found.dtype == dtype and found.base is None
         assert (np.abs(found.reshape(expected.shape) - expected) <= bound).all()
 

@@ -15,7 +15,6 @@ from ..flux import Flux
 from ..weights import model_sizes
 from . import build
 from .fitting import check_paths, check_sizes
-from .pictures import sampling_of
 
 if TYPE_CHECKING:
     from .config import TrainConfig
@@ -41,8 +40,6 @@ def check_run(config: TrainConfig, say: Callable[[Any], None]) -> None:
     image, settings = encoders.image, build.make_settings(config)
     check_sizes(config, image)
     say(f"encoders: latents of {image.channels} channels, 1/{image.factor} of the pixels' sides")
-    if config.preview.prompts:
-        sampling_of(config.preview, image)
     report = scan(build.make_sources(config), settings.scan, settings.buckets)
     say(report)
     if not report.samples:
