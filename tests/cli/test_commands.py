@@ -1,5 +1,8 @@
 """The commands, as a user types them."""
 
+import json
+import re
+
 import pytest
 from tests.diffusion.training.tiny import SIZES, make_files, write_config
 
@@ -23,7 +26,22 @@ def test_train_check_and_cache(files, capsys):
     assert main(["cache", path]) == 0
     assert "8 images" in capsys.readouterr().out
     assert main(["train", path]) == 0
-    assert "adapter.safetensors" in capsys.readouterr().out.replace("\n", "")
+    shown = capsys.readouterr()
+    assert "adapter.safetensors" in shown.out
+    assert re.search(r"loss .* lr 0.01 .* images/s  memory [\d.]+ .iB, peak [\d.]+ .iB", shown.err)
+
+
+def test_sample(files, tmp_path, capsys):
+    path, grid = str(write_config(files)), tmp_path / "grid.png"
+    options = ["--prompt", "a", "--prompt", "b", "--steps", "1", "--width", "8", "--height", "4"]
+    options += ["--guidance", "2", "--seed", "3", "--out", str(grid)]
+    assert main(["sample", path, "--base", *options]) == 0
+    assert str(grid) in capsys.readouterr().out
+    facts = json.loads(grid.with_suffix(".json").read_text())
+    assert facts["prompts"] == ["a", "b"] and facts["seed"] == 3 and facts["guidance"] == 2
+    assert facts["steps"] == 1 and facts["adapter"] is None
+    assert main(["sample", path, "--adapter", "none.safetensors", "--strength", "2"]) == 2
+    assert "none.safetensors" in capsys.readouterr().err
 
 
 def test_inspect(tmp_path, capsys):

@@ -10,6 +10,8 @@ from rich.console import Console
 
 import weft as wf
 
+from .stopping import stoppable
+
 app = typer.Typer(
     name="weft",
     help="Train adapters of diffusion models, and look at them.",
@@ -30,10 +32,8 @@ def run(arguments: list[str]) -> int:
     except wf.errors.WeftError as e:
         say(e.message)
         return 2
-    except typer.Abort:
-        return 130
-    except KeyboardInterrupt:
-        say("interrupted; the same command goes on")
+    except (typer.Abort, KeyboardInterrupt):
+        say("interrupted")
         return 130
     except Exception as e:
         told = getattr(e, "format_message", None)  # the parser's, which differs between versions
@@ -59,15 +59,24 @@ def train(
     """Train adapters; a run that was interrupted goes on."""
     from ..diffusion.training.check import check_run
     from ..diffusion.training.config import read_config
-    from ..diffusion.training.run import train as train_run
+    from ..diffusion.training.run import prepare_data, train_on
 
     read = read_config(config)
     if check:
         check_run(read, out.print)
         return
-    with _Stages() as stages:
-        file = train_run(read, stages.show)
-    out.print(f"adapter: {file}", markup=False, highlight=False)
+
+    def goes_on() -> str:
+        done = wf.io.steps(read.output.directory)
+        if not done:
+            return f"stopped before a checkpoint; `weft train {config}` begins anew, with its cache"
+        return f"stopped; `weft train {config}` goes on from step {done[-1]}"
+
+    with stoppable(say, goes_on):
+        with _Stages() as stages:
+            data = prepare_data(read, stages.show)
+        file = train_on(read, data)
+    out.print(f"adapter: {file}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -76,9 +85,45 @@ def cache(config: ConfigFile) -> None:
     from ..diffusion.training.config import read_config
     from ..diffusion.training.run import prepare_data
 
-    with _Stages() as stages:
-        data = prepare_data(read_config(config), stages.show)
+    read = read_config(config)
+    with stoppable(say, lambda: f"stopped; `weft cache {config}` goes on"), _Stages() as stages:
+        data = prepare_data(read, stages.show)
     out.print(data.report)
+
+
+@app.command()
+def sample(
+    config: ConfigFile,
+    adapter: Annotated[
+        Path | None, typer.Option(help="an adapter file of any layout; else the run's newest")
+    ] = None,
+    base: Annotated[bool, typer.Option("--base", help="draw without an adapter")] = False,
+    prompt: Annotated[
+        list[str] | None, typer.Option(help="may come several times; else those of [preview]")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="of the sampler")] = None,
+    guidance: Annotated[float | None, typer.Option(help="what the model is told")] = None,
+    width: Annotated[int | None, typer.Option(help="of each picture")] = None,
+    height: Annotated[int | None, typer.Option(help="of each picture")] = None,
+    seed: Annotated[int | None, typer.Option(help="of the noise")] = None,
+    strength: Annotated[float, typer.Option(help="of the adapter")] = 1.0,
+    out_file: Annotated[Path, typer.Option("--out", help="a PNG file")] = Path("grid.png"),
+) -> None:
+    """Draw prompts with the base and an adapter; settings are those of [preview]."""
+    path = wf.diffusion.sample(
+        config,
+        adapter,
+        base=base,
+        prompts=prompt or None,
+        steps=steps,
+        guidance=guidance,
+        width=width,
+        height=height,
+        seed=seed,
+        strength=strength,
+        out=out_file,
+    )
+    out.print(f"pictures: {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -14,6 +14,7 @@ from .latents import (
 from .layout import to_original
 from .sampler import euler_sample, sigma_schedule
 from .training.config import TrainConfig, read_config
+from .training.drawing import sample
 from .training.run import train
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "image_ids",
     "pack_latents",
     "read_config",
+    "sample",
     "scale_latents",
     "sigma_schedule",
     "text_ids",

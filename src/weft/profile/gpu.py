@@ -10,16 +10,16 @@ def _cuda() -> Any:
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
 
 
-def live() -> int:
-    """Bytes that are allocated now."""
+def live(device: str | None = None) -> int:
+    """Bytes that are allocated now on a GPU; None: the current one."""
     cuda = _cuda()
-    return 0 if cuda is None else cuda.memory_allocated()
+    return 0 if cuda is None else cuda.memory_allocated(device)
 
 
-def peak() -> int:
+def peak(device: str | None = None) -> int:
     """The most since `reset_peak`."""
     cuda = _cuda()
-    return 0 if cuda is None else cuda.max_memory_allocated()
+    return 0 if cuda is None else cuda.max_memory_allocated(device)
 
 
 def reset_peak() -> None:

@@ -1,5 +1,6 @@
 """Deferring signals until the current step and its checkpoint are done."""
 
+import os
 import signal
 import threading
 from typing import Any
@@ -12,10 +13,13 @@ class Interrupts:
 
     Only the main thread receives signals: in others, and for signals that are ignored, nothing
     changes.
+
+    wait   whether signals are deferred
+    doing  what is done before a signal takes effect, said when it comes; None: nothing is said
     """
 
-    def __init__(self, wait: bool):
-        self._wait = wait
+    def __init__(self, wait: bool, doing: str | None = None):
+        self._wait, self._doing = wait, doing
         self._before: dict[int, Any] = {}
         self.pending: int | None = None
 
@@ -34,6 +38,11 @@ class Interrupts:
     def _note(self, number, frame) -> None:
         self.pending = number
         self._restore()
+        if self._doing is not None:
+            # Python's own stderr may be in the middle of a write.
+            name = signal.Signals(number).name
+            text = f"\n{name}: {self._doing}; a second one stops at once\n"
+            os.write(2, text.encode("ascii"))
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

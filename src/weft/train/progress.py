@@ -6,6 +6,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
+from ..profile import gpu
+from ..profile.counter import counted_now
+from ..profile.page import size
+from .arguments import device_of
 from .callbacks import Callback
 
 if TYPE_CHECKING:
@@ -31,13 +35,25 @@ def quantities(row: dict[str, float]) -> list[tuple[str, str]]:
 
 
 class Pace:
-    """Samples per second, measured anew every so often, and seconds to the end of the run."""
+    """Samples per second, measured anew every so often, and seconds to the end of the run.
+
+    Programs are compiled in the first steps, which say nothing of the time that is left: the mean
+    speed is that of the last half of this run's steps, or of a little more.
+    """
 
     def __init__(self, trainer: "Trainer", every_seconds: float):
         self._every = every_seconds
-        self._began = self._asked = perf_counter()
-        self._first_step, self._samples = trainer.step, trainer.samples
+        self._asked, self._samples = perf_counter(), trainer.samples
         self._rate = 0.0
+        self._first_step = trainer.step
+        # Steps and their times after the last two powers of two of steps.
+        self._older = self._newer = trainer.step, self._asked
+
+    def note(self, trainer: "Trainer") -> None:
+        """Take notice of a step; to be called after each."""
+        done = trainer.step - self._first_step
+        if done & (done - 1) == 0:
+            self._older, self._newer = self._newer, (trainer.step, perf_counter())
 
     def samples_per_second(self, trainer: "Trainer") -> float:
         """Over the time since it was last measured."""
@@ -48,16 +64,20 @@ class Pace:
         return self._rate
 
     def seconds_left(self, trainer: "Trainer") -> float | None:
-        """At the mean speed since the beginning; None if the end is not known."""
-        done = trainer.step - self._first_step
+        """At the mean speed of late; None if the end is not known."""
+        first, began = self._older
+        done = trainer.step - first
         if trainer.total_steps is None or not done:
             return None
-        return (perf_counter() - self._began) / done * (trainer.total_steps - trainer.step)
+        return (perf_counter() - began) / done * (trainer.total_steps - trainer.step)
 
     def describe(self, trainer: "Trainer", row: dict[str, float]) -> str:
         """The text for a step: quantities, speed and time left."""
         parts = [f"{name} {number}" for name, number in quantities(row)]
-        parts.append(f"{self.speed(trainer)} samples/s")
+        parts.append(f"{self.speed(trainer)} {unit_of(trainer)}/s")
+        memory = memory_of(trainer)
+        if memory is not None:
+            parts.append("memory {}, peak {}".format(*map(size, memory)))
         return "  ".join([*parts, f"ETA {clock(self.seconds_left(trainer))}"])
 
     def speed(self, trainer: "Trainer") -> str:
@@ -79,6 +99,31 @@ def clock(seconds: float | None) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{second:02d}"
 
 
+def unit_of(trainer: "Trainer") -> str:
+    """What the run's batches are made of, in words: a loss may say so in `unit`."""
+    return getattr(trainer._objective.loss, "unit", "samples")
+
+
+def memory_of(trainer: "Trainer") -> tuple[int, int] | None:
+    """Live and peak bytes: of the model's GPU, else of the `Counter` that counts here."""
+    device = device_of(trainer.model) or ""
+    if device.startswith("cuda"):
+        return gpu.live(device), gpu.peak(device)
+    return counted_now()
+
+
+def brief(live: int, peak: int) -> str:
+    """Both numbers of bytes, in the unit of the larger one.
+
+    >>> from weft.train.progress import brief
+    >>> brief(21 << 29, 22 << 29)
+    'mem 10.5/11.0 GiB'
+    """
+    unit = next((u for u in (1 << 30, 1 << 20) if peak >= u), 1 << 10)
+    name = {1 << 30: "GiB", 1 << 20: "MiB", 1 << 10: "KiB"}[unit]
+    return f"mem {live / unit:.1f}/{peak / unit:.1f} {name}"
+
+
 class Lines(Callback):
     """A line to standard error every `every` steps, and for each validation and skipped step."""
 
@@ -92,6 +137,7 @@ class Lines(Callback):
         self._pace = Pace(trainer, 0.0)
 
     def on_step_end(self, trainer: "Trainer", row: dict[str, float]) -> None:
+        self._pace.note(trainer)
         if row["step"] % self.every == 0 or row["step"] == trainer.total_steps:
             self._say(f"{_place(trainer, row)}  {self._pace.describe(trainer, row)}")
 
@@ -141,7 +187,7 @@ def fitting(parts: list[tuple[int, str]], width: int) -> list[str]:
 
 
 class Bar(Callback):
-    """A bar by rich, with loss, gradient norm, learning rate, samples per second and time left.
+    """A bar by rich: loss, gradient norm, learning rate, samples per second, memory, time left.
 
     What does not fit into the terminal's width is left out: the metrics first; step, loss and
     speed last.
@@ -176,16 +222,20 @@ class Bar(Callback):
         self._bar.update(self._task, completed=row["step"], parts=parts)
 
     def _parts(self, trainer, row) -> list[tuple[int, str]]:
-        """The parts of the line with their ranks; the word "samples" goes first."""
+        """The parts of the line with their ranks; the word for samples goes first."""
+        self._pace.note(trainer)
+        unit = unit_of(trainer)
         total = "" if trainer.total_steps is None else f"/{trainer.total_steps}"
-        ranks = {"loss": 1, "lr": 6, "grad norm": 7}
-        said = [(ranks.get(n, 8), f"{n} {number}") for n, number in quantities(row)]
+        ranks = {"loss": 1, "lr": 6, "grad norm": 8}
+        said = [(ranks.get(n, 9), f"{n} {number}") for n, number in quantities(row)]
         place, speed = (0, f"{row['step']}{total}"), self._pace.speed(trainer)
-        kept = [place, *[part for part in said if part[0] == 1], (2, f"{speed} samples/s")]
+        kept = [place, *[part for part in said if part[0] == 1], (2, f"{speed} {unit}/s")]
         roomy = len(fitting(kept, self._bar.console.width)) == len(kept)
-        pace = (2, f"{speed} samples/s" if roomy else f"{speed}/s")
+        pace = (2, f"{speed} {unit}/s" if roomy else f"{speed}/s")
         left = (4, f"ETA {clock(self._pace.seconds_left(trainer))}")
-        return [(5, f"epoch {row['epoch']}"), (3, BAR), place, *said, pace, left]
+        memory = memory_of(trainer)
+        counted = [] if memory is None else [(5, brief(*memory))]
+        return [(7, f"epoch {row['epoch']}"), (3, BAR), place, *said, pace, *counted, left]
 
     def on_skip(self, trainer: "Trainer", row: dict[str, float]) -> None:
         self._bar.console.print(f"{_place(trainer, row)}  {_skip(row)}")

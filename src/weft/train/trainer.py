@@ -79,7 +79,9 @@ class Trainer:
                 resumed only with the same ones: load the base into the model before `fit`
     keep        how many of the newest checkpoints stay; None: all
     log_every   steps from one printed line to the next, where there is no bar
-    progress    True: a bar at a terminal, lines elsewhere; "bar"; "lines"; False
+    progress    True: a bar at a terminal, lines elsewhere; "bar"; "lines"; False. They say how many
+                bytes of memory are live and were at most, of a GPU, or of the innermost
+                `wf.profile.Counter` that counts while `fit` runs
     nonfinite   "raise": a loss or gradient that is NaN or infinite is an error that names the
                 operation; the run is then where it was before that step, and saved if there is a
                 directory; "skip": that step is left out and recorded
@@ -164,6 +166,7 @@ class Trainer:
         self._precision = Precision(precision, scaler)
         self._clip = Clip(clip_norm, clip_value)
         shown = progress_for(progress, arguments.at_least_one("log_every", log_every))
+        self._shows = shown is not None
         self.callbacks: Callbacks = Callbacks((*callbacks, *([shown] if shown else [])))
         self._objective = Objective(loss, count)
         self._plan: TrainingPlan | Any = None  # the arguments of the last call of fit()
@@ -320,7 +323,7 @@ class Trainer:
                 make_directories(self.directory)
                 stack.enter_context(locked(self.directory))
             resumed = self._begin(resume)
-            interrupts = stack.enter_context(Interrupts(self.signals))
+            interrupts = stack.enter_context(Interrupts(self.signals, self._before_signals()))
             stack.enter_context(enable_grad())
             try:
                 self._run(plan, interrupts, resumed)
@@ -328,6 +331,11 @@ class Trainer:
                 self.callbacks.call("on_error", self, error)
                 raise
         return self.history
+
+    def _before_signals(self) -> str | None:
+        """What is done before a signal takes effect, in words; None: nothing is printed."""
+        saving = "" if self.directory is None else " and saving a checkpoint"
+        return f"finishing this step{saving}" if self._shows else None
 
     def _begin(self, resume: str | PathLike[str] | None) -> bool:
         """Load the checkpoint to resume from; returns whether there was one."""

@@ -56,14 +56,7 @@ def write_entry(
     directory: Path, entry: Entry, arrays: Mapping[str, np.ndarray], dtype: str, what: str
 ) -> None:
     """Store arrays in a dtype, atomically; refused unless they are finite in it."""
-    with np.errstate(over="ignore"):  # what overflows is refused below
-        stored = {name: a.astype(dtypes.canonical(dtype)) for name, a in arrays.items()}
-    for name, array in stored.items():
-        if not np.isfinite(array.astype(np.float32)).all():
-            raise DatasetError(
-                f"cache: {name} of {what} are not finite in {dtype}; take an encoder or a dtype "
-                "with a larger range, such as float32"
-            )
+    stored = rounded(arrays, dtype, what)
     path = directory / entry.path
     make_directories(path.parent)
     try:
@@ -74,6 +67,19 @@ def write_entry(
             "run it again when this is mended"
         )
         raise
+
+
+def rounded(arrays: Mapping[str, np.ndarray], dtype: str, what: str) -> dict[str, np.ndarray]:
+    """Arrays in the dtype of an entry; refused unless they are finite in it."""
+    with np.errstate(over="ignore"):  # what overflows is refused below
+        stored = {name: a.astype(dtypes.canonical(dtype)) for name, a in arrays.items()}
+    for name, array in stored.items():
+        if not np.isfinite(array.astype(np.float32)).all():
+            raise DatasetError(
+                f"cache: {name} of {what} are not finite in {dtype}; take an encoder or a dtype "
+                "with a larger range, such as float32"
+            )
+    return stored
 
 
 def stored_entries(directory: Path) -> Iterator[str]:

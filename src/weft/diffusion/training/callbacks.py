@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import weft as wf
-from weft.io.durable import UNFINISHED, make_directories
+from weft.io.directory import remove_unfinished
+from weft.io.durable import make_directories
+from weft.nn.lora.saving import as_saved
 
-from .pictures import Sampling, facts_of, sample_latents, to_bytes, write_grid
+from .pictures import Prompt, Sampling, draw, facts_of, write_grid
 
 if TYPE_CHECKING:
     from weft.train import Trainer
@@ -37,7 +38,8 @@ class AdapterFiles(wf.train.Callback):
 
     def on_fit_start(self, trainer: Trainer) -> None:
         """Write what an interruption has cost of the checkpoint that the run goes on from."""
-        remove_unfinished(self.section.directory)
+        here = self.section.directory
+        remove_unfinished(*[p for p in (here, self.folder, here / "previews") if p.is_dir()])
         name = self._numbered(trainer)
         if trainer.step and not all(self._file(name, x).exists() for x in self.section.layouts):
             self._write(trainer, name)
@@ -71,19 +73,30 @@ class AdapterFiles(wf.train.Callback):
                 wf.nn.save_lora(trainer.model, file, layout, self.section.dtype)
 
 
-def remove_unfinished(directory: Path) -> None:
-    """Remove what killed writers have left of a run's pictures, curves and adapter files."""
-    for folder in (directory, directory / "adapters", directory / "previews"):
-        for file in folder.glob(".weft-*.tmp") if folder.is_dir() else ():
-            if UNFINISHED.fullmatch(file.name):
-                file.unlink()
+def newest_adapter(section: OutputSection) -> Path:
+    """The newest adapter file of a run: the finished one, unless the run went on after it.
 
+    section  [output]
+    """
+    folder, layouts = section.directory / "adapters", section.layouts
+    named = re.compile(re.escape(section.name) + r"(-\d{8,19})?")
+    saves: dict[str, list[Path]] = {}
+    for layout in layouts:
+        end = f"{_SUFFIXES[layout]}.safetensors"
+        for file in folder.iterdir() if folder.is_dir() else ():
+            name = file.name.removesuffix(end)
+            if name != file.name and named.fullmatch(name):
+                saves.setdefault(name, []).append(file)
+    if not saves:
+        raise wf.errors.CheckpointNotFound(
+            f"{folder} has no adapter file {section.name}.safetensors, nor one of a step; train "
+            "first, give another adapter file, or sample the base alone"
+        )
 
-class Prompt:
-    """A prompt and its embeddings."""
+    def age(name: str) -> tuple[int, bool]:
+        return min(file.stat().st_mtime_ns for file in saves[name]), name == section.name
 
-    def __init__(self, text: str, prompt_embeds: np.ndarray, pooled: np.ndarray):
-        self.text, self.prompt_embeds, self.pooled = text, prompt_embeds, pooled
+    return saves[max(saves, key=age)][0]
 
 
 class Previews(wf.train.Callback):
@@ -94,13 +107,20 @@ class Previews(wf.train.Callback):
     every     steps from one grid to the next
     folder    where the grids go
     encoder   of images, which decodes latents
+    dtype     of the adapter files: pictures are those that a file of the same step gives
     """
 
     def __init__(
-        self, prompts: Sequence[Prompt], how: Sampling, every: int, folder: Path, encoder: Any
+        self,
+        prompts: Sequence[Prompt],
+        how: Sampling,
+        every: int,
+        folder: Path,
+        encoder: Any,
+        dtype: str,
     ):
         self.prompts, self.how, self.every = tuple(prompts), how, every
-        self.folder, self.encoder = folder, encoder
+        self.folder, self.encoder, self.dtype = folder, encoder, dtype
 
     def on_fit_start(self, trainer: Trainer) -> None:
         if trainer.step == 0:
@@ -113,21 +133,8 @@ class Previews(wf.train.Callback):
     def draw(self, trainer: Trainer) -> Path:
         """Draw a grid now; returns its path."""
         model: Any = trainer.model
-        training = model.training
-        model.eval()
-        try:
-            with wf.no_grad(), trainer.averaged():
-                latents = [
-                    sample_latents(
-                        model, p.prompt_embeds, p.pooled, self.how, self.encoder.channels
-                    )
-                    for p in self.prompts
-                ]
-        finally:
-            model.train(training)
-        shift, scale = np.float32(self.encoder.shift), np.float32(self.encoder.scale)
-        pictures = [to_bytes(self.encoder.decode(x[None] / scale + shift)[0]) for x in latents]
-        self.encoder.release()
+        with trainer.averaged(), as_saved(model, self.dtype):
+            pictures = draw(model, self.prompts, self.how, self.encoder)
         path = self.folder / f"step-{trainer.step:08d}.png"
         facts = {"step": trainer.step, **facts_of(model, self.how, [p.text for p in self.prompts])}
         write_grid(path, pictures, facts)

@@ -12,6 +12,7 @@ from ..data import scan
 from ..flux import Flux
 from ..weights import model_sizes
 from . import build
+from .pictures import sampling_of
 
 if TYPE_CHECKING:
     from .config import TrainConfig
@@ -34,6 +35,8 @@ def check_run(config: TrainConfig, say: Callable[[Any], None]) -> None:
     encoders = build.make_encoders(config.encoders, sizes)
     image, settings = encoders.image, build.make_settings(config)
     say(f"encoders: latents of {image.channels} channels, 1/{image.factor} of the pixels' sides")
+    if config.preview.prompts:
+        sampling_of(config.preview, image)
     report = scan(build.make_sources(config), settings.scan, settings.buckets)
     say(report)
     if not report.samples:

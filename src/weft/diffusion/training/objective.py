@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import weft as wf
 
@@ -32,6 +32,7 @@ class FlowObjective:
 
     noise: NoiseConfig
     guidance: float = 1.0
+    unit: ClassVar[str] = "images"  # of a batch, for the progress
 
     def __call__(self, model: Flux, batch: dict[str, Tensor]) -> Tensor:
         latents = batch["latents"].to(wf.float32)

@@ -22,7 +22,9 @@ from .objective import velocity
 if TYPE_CHECKING:
     from weft.arrays.tensor import Tensor
 
+    from ..data.encoders import ImageEncoder
     from ..flux import Flux
+    from .config import PreviewSection
 
 _GAP = 2  # pixels between the pictures of a grid
 
@@ -76,6 +78,57 @@ def sample_latents(
 
     tokens = euler_sample(step, pack_latents(noise), how.schedule(model))
     return unpack_latents(tokens, how.height, how.width).numpy()[0]
+
+
+class Prompt:
+    """A prompt and its embeddings."""
+
+    def __init__(self, text: str, prompt_embeds: np.ndarray, pooled: np.ndarray):
+        self.text, self.prompt_embeds, self.pooled = text, prompt_embeds, pooled
+
+
+def sampling_of(section: PreviewSection, image: ImageEncoder) -> Sampling:
+    """How pictures are sampled, as a configuration says.
+
+    section  [preview]
+    image    the encoder whose latents the model makes
+    """
+    unit = 2 * image.factor
+    for name, side in (("width", section.width), ("height", section.height)):
+        if side % unit:
+            raise wf.errors.ConfigError(
+                f"preview.{name} = {side}, expected a multiple of {unit}: a latent is "
+                f"{image.factor} pixels wide, and a token two latents; {side - side % unit or unit}"
+                f" or {side + unit - side % unit} will do"
+            )
+    width, height = section.width // image.factor, section.height // image.factor
+    return Sampling(section.steps, section.guidance, section.seed, width, height)
+
+
+def draw(
+    model: Any, prompts: Sequence[Prompt], how: Sampling, encoder: ImageEncoder
+) -> list[np.ndarray]:
+    """A picture (H, W, 3) of each prompt, bytes.
+
+    model    a Flux model, which is in evaluation mode meanwhile
+    prompts  with their embeddings
+    how      steps, guidance, noise and size
+    encoder  of images, which decodes latents
+    """
+    training = model.training
+    model.eval()
+    try:
+        with wf.no_grad():
+            latents = [
+                sample_latents(model, p.prompt_embeds, p.pooled, how, encoder.channels)
+                for p in prompts
+            ]
+    finally:
+        model.train(training)
+    shift, scale = np.float32(encoder.shift), np.float32(encoder.scale)
+    pictures = [to_bytes(encoder.decode(x[None] / scale + shift)[0]) for x in latents]
+    encoder.release()
+    return pictures
 
 
 def to_bytes(pixels: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -14,9 +14,9 @@ import weft as wf
 from ..data import CachedDataset, CacheReport, Encoders, cache
 from ..weights import model_sizes
 from . import build
-from .callbacks import AdapterFiles, Previews, Prompt
+from .callbacks import AdapterFiles, Previews
 from .config import TrainConfig, read_config
-from .pictures import Sampling
+from .pictures import Prompt, sampling_of
 from .validation import ValidationBatches, split_samples
 
 
@@ -82,15 +82,11 @@ def run_callbacks(config: TrainConfig, data: RunData) -> list[Any]:
 
 def _previews(config: TrainConfig, data: RunData) -> Previews:
     section, image = config.preview, data.encoders.image
-    how = Sampling(
-        section.steps,
-        section.guidance,
-        section.seed,
-        section.width // image.factor,
-        section.height // image.factor,
-    )
+    how = sampling_of(section, image)
     prompts = [Prompt(text, *data.trained.embeddings(text)) for text in section.prompts]
-    return Previews(prompts, how, section.every, config.output.directory / "previews", image)
+    output = config.output
+    folder = output.directory / "previews"
+    return Previews(prompts, how, section.every, folder, image, output.dtype)
 
 
 def train(
@@ -110,7 +106,29 @@ def train(
     """
     if not isinstance(config, TrainConfig):
         config = read_config(config)
-    data = prepare_data(config, progress)
+    return train_on(config, prepare_data(config, progress))
+
+
+def train_on(config: TrainConfig, data: RunData) -> Path:
+    """Train adapters on data that is in the cache; returns the adapter file.
+
+    config  the configuration
+    data    what `prepare_data` gave
+    """
+    with _counted(config.train.device):
+        _fit(config, data)
+    layout = "" if "peft" in config.output.layouts else "-kohya"
+    return config.output.directory / "adapters" / f"{config.output.name}{layout}.safetensors"
+
+
+def _counted(device: str) -> AbstractContextManager[Any]:
+    """A block whose memory the progress shows: the model's and the steps', not the encoders'."""
+    if device.startswith("cuda"):
+        wf.cuda.reset_peak_memory_stats(device)
+    return wf.profile.Counter() if device == "cpu" else nullcontext()
+
+
+def _fit(config: TrainConfig, data: RunData) -> None:
     wf.random.seed(config.train.seed)
     model = build.load_model(config)
     build.add_adapters(model, config)
@@ -133,5 +151,3 @@ def train(
             validate_every=None if validation is None else config.validation.every,
             resume="auto",
         )
-    layout = "" if "peft" in config.output.layouts else "-kohya"
-    return config.output.directory / "adapters" / f"{config.output.name}{layout}.safetensors"

@@ -140,7 +140,7 @@ def _misfits(present: dict[str, AdaptedLinear], found: dict[str, Factors]) -> li
         faults.append(f"adapters of the file that the model has not: {', '.join(added)}")
     for name, f in found.items():
         if name in present:
-            layer, given = present[name], _arrays(f)
+            layer, given = present[name], factor_arrays(f)
             shapes = {n: tuple(getattr(layer, n).shape) for n in layer.adapters}
             got = {n: x.shape for n, x in given.items()}
             if got != shapes:
@@ -152,7 +152,7 @@ def _text(shapes: dict[str, tuple[int, ...]]) -> str:
     return " ".join(f"{n} {s}" for n, s in shapes.items())
 
 
-def _arrays(f: Factors) -> dict[str, Any]:
+def factor_arrays(f: Factors) -> dict[str, Any]:
     """Arrays by the names of an adapter's parameters, in their order."""
     if isinstance(f, LowRank):
         pair = {"lora_A": f.a, "lora_B": f.b}
@@ -182,7 +182,7 @@ def _add(model: Module, layers: dict[str, Any], found: dict[str, Factors]) -> di
 
 def _fill(layer: AdaptedLinear, factors: Factors) -> None:
     """Copy factors into an adapter, scaled to its own alpha."""
-    for name, x in _arrays(factors.folded(layer.scaling)).items():
+    for name, x in factor_arrays(factors.folded(layer.scaling)).items():
         p = getattr(layer, name)
         copy_(p, asarray(x).to(p.device))
     layer._state_loaded()

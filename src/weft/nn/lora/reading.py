@@ -53,7 +53,7 @@ class AdapterFile:
 
 def read_adapter(path: str | PathLike[str]) -> AdapterFile:
     """Read a file, or the one in a folder of PEFT's or diffusers'."""
-    path = _find(Path(path))
+    path = find_adapter(Path(path))
     tensors, metadata = load_safetensors(path), read_header(path).metadata
     faults: list[str] = []
     raw, spellings = _group(tensors, faults)
@@ -72,7 +72,8 @@ def read_adapter(path: str | PathLike[str]) -> AdapterFile:
     return AdapterFile(path, layout, modules, kinds, dict(metadata), faults)
 
 
-def _find(path: Path) -> Path:
+def find_adapter(path: Path) -> Path:
+    """The file itself, or the one in a folder of PEFT's or diffusers'."""
     if not path.is_dir():
         return path
     found = [path / n for n in _FILES if (path / n).is_file()]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +13,17 @@ import numpy as np
 
 from ... import errors
 from ...arrays.dtype_functions import finfo
+from ...arrays.inplace import copy_
 from ...arrays.make import asarray
 from ...core import dtypes
 from ...io.safetensors import save_safetensors
+from ...transform.modes.backward import no_grad
 from ..making import one_of
 from .adapted import AdaptedLinear
 from .factors import Factors, Kronecker, LowRank, stack
-from .inject import linear_layers
+from .inject import adapted_layers, linear_layers
 from .kronecker import factorize
-from .loading import assign
+from .loading import assign, factor_arrays
 from .names import AdapterGroup, AdapterNames, names_of
 from .reading import read_adapter
 
@@ -97,6 +100,34 @@ def read_factors(layer: AdaptedLinear) -> Factors:
         return Kronecker(arrays[0], tuple(arrays[1:]), layer.scaling)
     a, b, *m = arrays
     return LowRank(a, b, layer.scaling * layer.rank, m[0] if m else None)
+
+
+@contextmanager
+def as_saved(model: Module, dtype: DTypeLike | None = None) -> Iterator[None]:
+    """A block in which a model computes what it would with a file of its adapters.
+
+    model  the module
+    dtype  as of `save_lora`
+
+    As in a file, alpha/rank is multiplied into a factor, and the factors are rounded to the dtype.
+    """
+    layers = list(adapted_layers(model).values())
+    kept = [(m.alpha, [getattr(m, n).detach().clone() for n in m.adapters]) for m in layers]
+    try:
+        with no_grad():
+            for m in layers:
+                arrays = factor_arrays(read_factors(m).folded())
+                m.alpha = m.rank
+                for n in m.adapters:
+                    p = getattr(m, n)
+                    copy_(p, _tensor(n, arrays[n], dtype).to(p.dtype).to(p.device))
+        yield
+    finally:
+        with no_grad():
+            for m, (alpha, values) in zip(layers, kept, strict=True):
+                m.alpha = alpha
+                for n, x in zip(m.adapters, values, strict=True):
+                    copy_(getattr(m, n), x)
 
 
 def _array(p: Any) -> Array:
