@@ -23,6 +23,7 @@ from pathlib import Path
 from tests.train.runs import finish, same_checkpoints
 
 import weft as wf
+from weft.io import disk
 
 
 def run(finish, directory: Path, kill_after: float | None) -> bool:
@@ -55,6 +56,7 @@ def is_cut(directory: Path) -> bool:
 
 def main(root: Path, kills: int, seed: int, finish) -> None:
     warnings.simplefilter("error")
+    disk.sync = lambda fd: None  # of no use against SIGKILL, and most of the time
     finish(root / "warm")  # what is loaded at its first use is loaded here, once for all forks
     assert threading.active_count() == 1
     start = time.perf_counter()

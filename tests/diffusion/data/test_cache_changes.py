@@ -50,7 +50,7 @@ class State:
     rng: np.random.Generator
     settings: DataSettings = field(
         default_factory=lambda: DataSettings(
-            buckets=BucketSettings((32,), step=16, min_side=16, max_side=64, keep=0.1),
+            buckets=BucketSettings((32,), 16, min_side=16, max_side=64, upscale=True, keep=0.1),
             augmentation=Augmentation(flip=0.5),
         )
     )

@@ -28,48 +28,59 @@ def run(folder, name: str, **sections: str):
     return train(read_config(path))
 
 
-def test_what_a_run_leaves(files):
-    file = run(files, "whole")
-    left = {str(p.relative_to(files / "whole")) for p in (files / "whole").rglob("*")}
+@pytest.fixture(scope="module")
+def whole(files):
+    """The adapter files of finished runs, compiled and eager."""
+    options = f"{SECTIONS['train']}\ncompile = "
+    return {c: run(files, f"whole-{c}", train=options + c) for c in ("true", "false")}
+
+
+def test_what_a_run_leaves(files, whole):
+    file, folder = whole["true"], files / "whole-true"
+    left = {str(p.relative_to(folder)) for p in folder.rglob("*")}
     assert {"curves.png", "adapters/adapter.safetensors", "step-00000006"} <= left
     assert {f"previews/step-0000000{k}.png" for k in (0, 3, 6)} <= left
-    facts = json.loads((files / "whole/previews/step-00000006.json").read_text())
+    facts = json.loads((folder / "previews/step-00000006.json").read_text())
     assert facts["prompts"] == ["a red circle"] and facts["seed"] == 0 and facts["guidance"] == 3.5
     levels = wf.diffusion.sigma_schedule(2, 16)
     assert facts["sigmas"] == pytest.approx(levels.tolist()) and facts["step"] == 6
-    with Image.open(files / "whole/previews/step-00000006.png") as picture:
+    with Image.open(folder / "previews/step-00000006.png") as picture:
         assert picture.size == (16, 16)
     found = wf.nn.lora_summary(file)
     assert len(found.modules) == 17 and all(m.norm > 0 for m in found.modules.values())
 
 
 @pytest.mark.parametrize("compiled", ["true", "false"])
-def test_a_run_goes_on_to_the_bit(files, compiled):
+def test_a_run_goes_on_to_the_bit(files, whole, compiled):
     """Three steps and then three more are six, with averages, dropout of captions and flips."""
     options = f"{SECTIONS['train']}\ncompile = {compiled}".replace("steps = 6", "steps = {}")
-    whole = run(files, f"whole-{compiled}", train=options.format(6))
     run(files, f"parts-{compiled}", train=options.format(3))
     parts = run(files, f"parts-{compiled}", train=options.format(6))
-    assert whole.read_bytes() == parts.read_bytes()
+    assert whole[compiled].read_bytes() == parts.read_bytes()
 
 
 def test_compiled_runs_are_eager_ones(files):
     """To rounding; Adam's steps would make much of it where gradients are small."""
-    options, sgd = f"{SECTIONS['train']}\ncompile = false", 'name = "sgd"\nlr = 20.0'
-    a = wf.io.load_safetensors(run(files, "compiled", optimizer=sgd))
-    b = wf.io.load_safetensors(run(files, "eager", train=options, optimizer=sgd))
+    options = f"{SECTIONS['train']}\ncompile = false"
+    others = {"optimizer": 'name = "sgd"\nlr = 20.0', "preview": "", "validation": ""}
+    a = wf.io.load_safetensors(run(files, "compiled", **others))
+    b = wf.io.load_safetensors(run(files, "eager", train=options, **others))
     assert list(a) == list(b)
     for name, x in a.items():
         assert name.endswith(".lora_A.weight") or np.abs(x.numpy()).max() > 1e-4  # B began at zero
         np.testing.assert_allclose(x.numpy(), b[name].numpy(), atol=1e-6)
 
 
-def test_an_adapter_starts_where_another_ended(files):
-    first = run(files, "first")
+def test_an_adapter_starts_where_another_ended(files, whole):
     again = run(
-        files, "again", adapter=f'start = "{first}"', optimizer='name = "sgd"\nlr = 0.0', preview=""
+        *(files, "again"),
+        adapter=f'start = "{whole["true"]}"',
+        optimizer='name = "sgd"\nlr = 0.0',
+        preview="",
+        validation="",
+        train=f"{SECTIONS['train']}\ncompile = false".replace("steps = 6", "steps = 1"),
     )
-    a, b = wf.io.load_safetensors(first), wf.io.load_safetensors(again)
+    a, b = wf.io.load_safetensors(whole["true"]), wf.io.load_safetensors(again)
     for name, x in a.items():
         np.testing.assert_allclose(x.numpy(), b[name].numpy(), atol=1e-6)
 
@@ -105,12 +116,14 @@ def test_checkpoints_hold_adapters_only(files, quantise):
     """Neither frozen parameters nor 8-bit weights; another base is refused."""
     name = "eight" if quantise else "plain"
     model = f"{SECTIONS['model']}\n{quantise}"
-    run(files, name, model=model, preview="")
-    (state,) = (files / name / "step-00000006").glob("model_state*.safetensors")
+    short = f"{SECTIONS['train']}\ncompile = false".replace("steps = 6", "steps = {}")
+    options = {"preview": "", "validation": ""}
+    run(files, name, model=model, train=short.format(1), **options)
+    (state,) = (files / name / "step-00000001").glob("model_state*.safetensors")
     header = wf.io.read_header(state)
     assert len(header.entries) == 34 and all(".lora_" in n for n in header.entries)
     wf.random.seed(6)
     wf.diffusion.Flux(SIZES).save(files / f"other-{name}")
-    longer = SECTIONS["train"].replace("steps = 6", "steps = 7")
+    other = model.replace("model", f"other-{name}")
     with pytest.raises(wf.errors.StateMismatch, match="other values than the base"):
-        run(files, name, model=model.replace("model", f"other-{name}"), preview="", train=longer)
+        run(files, name, model=other, train=short.format(2), **options)

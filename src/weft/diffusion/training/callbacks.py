@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import weft as wf
-from weft.io.durable import UNFINISHED, make_directories
+from weft.io.directory import remove_unfinished
+from weft.io.durable import make_directories
 from weft.nn.lora.saving import as_saved
 
 from .pictures import Prompt, Sampling, draw, facts_of, write_grid
@@ -37,7 +38,8 @@ class AdapterFiles(wf.train.Callback):
 
     def on_fit_start(self, trainer: Trainer) -> None:
         """Write what an interruption has cost of the checkpoint that the run goes on from."""
-        remove_unfinished(self.section.directory)
+        here = self.section.directory
+        remove_unfinished(*[p for p in (here, self.folder, here / "previews") if p.is_dir()])
         name = self._numbered(trainer)
         if trainer.step and not all(self._file(name, x).exists() for x in self.section.layouts):
             self._write(trainer, name)
@@ -95,14 +97,6 @@ def newest_adapter(section: OutputSection) -> Path:
         return min(file.stat().st_mtime_ns for file in saves[name]), name == section.name
 
     return saves[max(saves, key=age)][0]
-
-
-def remove_unfinished(directory: Path) -> None:
-    """Remove what killed writers have left of a run's pictures, curves and adapter files."""
-    for folder in (directory, directory / "adapters", directory / "previews"):
-        for file in folder.glob(".weft-*.tmp") if folder.is_dir() else ():
-            if UNFINISHED.fullmatch(file.name):
-                file.unlink()
 
 
 class Previews(wf.train.Callback):
