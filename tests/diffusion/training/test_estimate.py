@@ -155,7 +155,8 @@ def test_random_runs(tmp_path, seed):
     if rng.random() < 0.5:
         sides = "resolutions = [40, 56]\nstep = 8\nshortest = 8\nlongest = 128\nupscale = true"
         sections["images"] = sides
-    config = read_config(write_run(tmp_path, **sections, count=int(rng.integers(3, 7))))
+    # Tables of programs are not predicted: half a MB each, of which small models notice.
+    config = read_config(write_run(tmp_path, "wide", **sections, count=int(rng.integers(3, 7))))
     said, measured = wf.diffusion.estimate(config), measured_peak(config)
     print(seed, sections, said.peak, measured, said.peak / measured - 1)
     assert said.peak == pytest.approx(measured, rel=TOLERANCE)
