@@ -29,7 +29,8 @@ class ProgramBytes:
 
     >>> import weft as wf
     >>> from weft.profile.programs import program_bytes
-    >>> found = program_bytes(wf.compile(lambda x: x @ x), wf.ones((4, 4), dtype="float32"))
+    >>> step = wf.compile(lambda x: (x @ x).exp())
+    >>> found = program_bytes(step, wf.ones((4, 4), dtype="float32"))
     >>> found.inputs, found.results
     (64, 64)
     """

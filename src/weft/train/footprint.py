@@ -32,9 +32,9 @@ def fixed_bytes(trainer: Trainer) -> dict[str, int]:
     >>> import weft as wf
     >>> from weft.train.footprint import fixed_bytes
     >>> model = wf.nn.Linear(4, 2)
-    >>> trainer = wf.train.Trainer(model, wf.optim.AdamW(model), wf.nn.MSELoss(), progress=False)
-    >>> fixed_bytes(trainer)
-    {'base': 0, 'trained parameters': 40, 'optimizer': 80, 'averages': 0}
+    >>> parts = model, wf.optim.SGD(model), wf.nn.MSELoss()
+    >>> fixed_bytes(wf.train.Trainer(*parts, ema=0.5, progress=False))
+    {'base': 0, 'trained parameters': 40, 'optimizer': 0, 'averages': 40}
     """
     tensors = _tensors(trainer)
     base = arguments.base_of(trainer.optimizer)

