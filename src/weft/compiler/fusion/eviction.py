@@ -64,7 +64,7 @@ class _Walk:
     now     the position of the next step
     here    the buffers that are there
     used    their bytes
-    wanted  when a buffer that is not there is needed again
+    wanted  when a buffer that is not there is needed again; of no other ones
     pinned  how many steps that are about to run need a buffer
 
     most, longest  the bytes and nanoseconds beyond which it is given up
@@ -102,6 +102,8 @@ class _Walk:
             if self.cost > self.longest or self.peak > self.most:
                 return None
             self.here.update(makes)
+            for i in makes:  # it was, if another result of its unit was dropped before it was made
+                self.wanted.pop(i, None)
             self.order.append(k)
             self.now = k + 1
             self._unpin(reads)
