@@ -229,9 +229,14 @@ def test_the_peak_on_a_gpu_is_what_a_run_takes(tmp_path, size):
 
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU")
-    blocks = int(size)
     sizes = wf.diffusion.FluxConfig(
-        *(48, None, blocks, blocks, 128, 12, 256, 64), guidance_embeds=True
+        in_channels=48,
+        num_layers=int(size),
+        num_single_layers=int(size),
+        num_attention_heads=12,
+        joint_attention_dim=256,
+        pooled_projection_dim=64,
+        guidance_embeds=True,
     )
     wf.diffusion.Flux(sizes, dtype="bfloat16").save(tmp_path / "model")
     draw_shapes(tmp_path / "images", images=2, size=128)
