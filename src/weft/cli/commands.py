@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # [preview] is a section, not a style
 )
 
 ConfigFile = Annotated[Path, typer.Argument(help="the configuration, a TOML file")]
@@ -28,9 +30,14 @@ out, notes = Console(), Console(stderr=True)
 def run(arguments: list[str]) -> int:
     """Run a command; returns its exit status: 2 for what the user can mend, 130 if interrupted."""
     try:
-        found = app(arguments, standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _say_warning
+            found = app(arguments, standalone_mode=False)
     except wf.errors.WeftError as e:
         say(e.message)
+        return 2
+    except OSError as e:  # a folder that cannot be written, a file in the place of one
+        say(str(e) if e.filename is None else f"{e.filename}: {e.strerror}")
         return 2
     except (typer.Abort, KeyboardInterrupt):
         say("interrupted")
@@ -47,6 +54,12 @@ def run(arguments: list[str]) -> int:
 def say(message: str) -> None:
     """Print a message on standard error, as it is: lines are not broken."""
     notes.print(f"weft: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def _say_warning(message: Warning | str, *place: Any, **others: Any) -> None:
+    """Print a warning as a message: the user has written no line of Python."""
+    text = getattr(message, "message", None) or str(message)
+    notes.print(f"weft: warning: {text}", style="yellow", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -75,6 +88,7 @@ def train(
     with stoppable(say, goes_on):
         with _Stages() as stages:
             data = prepare_data(read, stages.show)
+        notes.print(data.report)
         file = train_on(read, data)
     out.print(f"adapter: {file}", markup=False, highlight=False, soft_wrap=True)
 

@@ -136,6 +136,10 @@ def unfinished(*folders: Path) -> list[Path]:
     return [p for folder in folders for p in folder.rglob(".weft-*.tmp")]
 
 
+# What two runs need not have alike: locks, and which digests of files are remembered.
+ASIDE = {".lock", "digests.json"}
+
+
 class Left(NamedTuple):
     """What a run has left: files by name, checkpoints by step, rows of its event files."""
 
@@ -150,7 +154,7 @@ class Left(NamedTuple):
             f"{folder.name.split('-')[0]}/{p.relative_to(folder)}": p.read_bytes()
             for folder in (run, cache)
             for p in folder.rglob("*")
-            if p.is_file() and p.name != ".lock" and not apart.intersection(p.parents)
+            if p.is_file() and p.name not in ASIDE and not apart.intersection(p.parents)
         }
         saved = {s: wf.load_checkpoint(run, s) for s in wf.io.steps(run)}
         return Left(files, saved, shown(run / "events"))

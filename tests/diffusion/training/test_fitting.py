@@ -54,6 +54,35 @@ def test_sizes_are_whole_tokens(look, files):
     ]
 
 
+@pytest.mark.parametrize("look", [check, prepare_data])
+@pytest.mark.parametrize(
+    ("section", "lines", "message"),
+    [
+        ("output", 'directory = "images"', r"output\.directory: .* is in the folder data\[0\]"),
+        (
+            "encoders",
+            'tokens = 4\ncache = "images"',
+            r"encoders\.cache: .* in the folder data\[0\]",
+        ),
+        ("output", 'directory = "model"', r"output\.directory: .* is model\.path"),
+        ("output", 'directory = "run/../images/."', r"output\.directory: .* is in the folder"),
+    ],
+)
+def test_what_is_written_is_not_among_what_is_read(look, section, lines, message, files):
+    with pytest.raises(wf.errors.ConfigError, match=message):
+        look(read_config(write_config(files, "among.toml", **{section: lines})))
+
+
+def test_folders_of_images_may_be_within_recursive_ones_only(files):
+    """A run below a folder of images is among them only if folders in it are searched."""
+    text = write_config(files, "below.toml", output='directory = "images/run"').read_text()
+    path = files / "below.toml"
+    check(read_config(path))
+    path.write_text(text.replace('path = "images"', 'path = "images"\nrecursive = true'))
+    with pytest.raises(wf.errors.ConfigError, match=r"output\.directory"):
+        check(read_config(path))
+
+
 def test_sizes_without_previews(files):
     """The sizes of previews that are not drawn do not matter."""
     check(read_config(write_config(files, "none.toml", preview="height = 18")))

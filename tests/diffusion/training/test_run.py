@@ -109,6 +109,8 @@ def test_a_share_is_kept_apart_by_content(files):
         s.digest for s in samples[::2]
     }
     assert split_samples(samples, 0.0, 0)[1] == list(samples)
+    for n in range(1, 9):  # however small the share is, there is one to validate on
+        assert len(split_samples(samples[:n], 1e-9, None)[1]) == 1
 
 
 @pytest.mark.parametrize("quantise", ["", 'quantise = "int8"'])

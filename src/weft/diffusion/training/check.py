@@ -14,7 +14,7 @@ from ..data import scan
 from ..flux import Flux
 from ..weights import model_sizes
 from . import build
-from .fitting import check_paths, check_sizes
+from .fitting import check_folders, check_paths, check_sizes
 
 if TYPE_CHECKING:
     from .config import TrainConfig
@@ -27,6 +27,7 @@ def check_run(config: TrainConfig, say: Callable[[Any], None]) -> None:
     say     prints a line or a report
     """
     check_paths(config)
+    check_folders(config)
     wf.zeros(0, device=config.train.device)  # an error if there is none of this name
     sizes = model_sizes(config.model.path)
     say(

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 Problem = tuple[Place, str]
 
+_MOST_RANK = 8192
+
 # The least value of numbers, by their places; those with a second number are at most that.
 _RANGES: dict[tuple[str, str], tuple[float, float | None]] = {
     ("model", "guidance"): (0, None),
-    ("adapter", "rank"): (1, None),
+    ("adapter", "rank"): (1, _MOST_RANK),
     ("adapter", "dropout"): (0, 1),
     ("images", "shortest"): (1, None),
     ("images", "step"): (1, None),
@@ -27,11 +29,11 @@ _RANGES: dict[tuple[str, str], tuple[float, float | None]] = {
     ("images", "caption_dropout"): (0, 1),
     ("images", "orders"): (1, 1000),
     ("images", "keep_parts"): (0, None),
-    ("encoders", "tokens"): (1, None),
+    ("encoders", "tokens"): (1, 8192),
     ("train", "steps"): (1, None),
     ("train", "epochs"): (1, None),
-    ("train", "batch"): (1, None),
-    ("train", "accumulate"): (1, None),
+    ("train", "batch"): (1, 4096),
+    ("train", "accumulate"): (1, 4096),
     ("train", "seed"): (0, None),
     ("train", "workers"): (0, None),
     ("train", "clip_norm"): (0, None),
@@ -55,6 +57,8 @@ def contradictions(config: TrainConfig) -> Iterator[Problem]:
     for place, (least, most) in _RANGES.items():
         yield from _in_range(config, place, least, most)
     yield from _run(config)
+    yield from _output(config)
+    yield from _idle(config)
     yield from _adapters(config)
     yield from _data(config)
     yield from _images(config)
@@ -70,7 +74,7 @@ def _in_range(config: Any, place: tuple[str, str], least: float, most: Any) -> I
 
 
 def _run(config: TrainConfig) -> Iterator[Problem]:
-    train, name = config.train, config.output.name
+    train = config.train
     if train.steps is None and train.epochs is None:
         yield ("train",), "neither steps nor epochs is given; give one of them"
     if train.text_encoder_lr_scale is not None:
@@ -82,10 +86,6 @@ def _run(config: TrainConfig) -> Iterator[Problem]:
         yield ("train", "memory_budget_mb"), f"{train.memory_budget_mb:g}, expected more than 0"
     if train.device == "cpu" and train.deterministic:
         yield ("train", "deterministic"), "runs on the CPU repeat to the bit anyway; leave it out"
-    if not name or Path(name).name != name or not name.isprintable() or name.startswith("."):
-        yield ("output", "name"), f"{name!r}, expected the name of a file, without folders"
-    if not config.output.layouts:
-        yield ("output", "layouts"), "empty; give 'peft', 'kohya' or both"
     if config.optimizer.lr is None and config.schedule.name != "constant":
         yield (
             ("schedule", "name"),
@@ -99,13 +99,45 @@ def _run(config: TrainConfig) -> Iterator[Problem]:
             yield ("schedule",), e.message
 
 
+def _output(config: TrainConfig) -> Iterator[Problem]:
+    name = config.output.name
+    if not name or Path(name).name != name or not name.isprintable() or name.startswith("."):
+        yield ("output", "name"), f"{name!r}, expected the name of a file, without folders"
+    if len(name) > 200:
+        yield ("output", "name"), f"{len(name)} characters, expected at most 200"
+    if not config.output.layouts:
+        yield ("output", "layouts"), "empty; give 'peft', 'kohya' or both"
+
+
+def _idle(config: TrainConfig) -> Iterator[Problem]:
+    """Numbers within their ranges with which nothing would be trained or averaged."""
+    train = config.train
+    for name in ("clip_norm", "unet_lr_scale"):
+        if getattr(train, name) == 0:
+            yield ("train", name), "0, with which nothing is trained; give more than 0"
+    if train.ema == 1:
+        yield ("train", "ema"), "1, with which averages stay what they are; give less than 1"
+    if config.adapter.dropout == 1:
+        yield ("adapter", "dropout"), "1, with which nothing is trained; give less than 1"
+    if all([folder.weight == 0 for folder in config.data]) and config.data:
+        yield ("data", 0, "weight"), "0 for all folders, with which nothing is trained"
+    if config.optimizer.lr == 0:
+        yield ("optimizer", "lr"), "0, with which nothing is trained; give more than 0"
+
+
 def _adapters(config: TrainConfig) -> Iterator[Problem]:
-    adapter = config.adapter
+    adapter, most = config.adapter, _MOST_RANK
+    places: list[tuple[Place, Any]] = [(("adapter",), adapter)]
+    places += [(("adapter", "rules", i), rule) for i, rule in enumerate(adapter.rules)]
+    for place, part in places:
+        if part.alpha is not None and not part.alpha > 0:
+            yield (*place, "alpha"), f"{part.alpha:g}, expected more than 0"
     if not adapter.targets and not adapter.rules:
         yield ("adapter", "targets"), "empty, and there are no rules: nothing would be trained"
     for i, rule in enumerate(adapter.rules):
-        if rule.rank < 1:
-            yield ("adapter", "rules", i, "rank"), f"{rule.rank}, expected at least 1"
+        if not 1 <= rule.rank <= most:
+            problem = f"{rule.rank}, expected at least 1 and at most {most}"
+            yield ("adapter", "rules", i, "rank"), problem
         if not 0 <= rule.dropout < 1:
             yield ("adapter", "rules", i, "dropout"), f"{rule.dropout:g}, expected from 0 to 1"
     if adapter.kind == "lokr" and config.output.layouts != ("kohya",):
@@ -161,5 +193,5 @@ def _encoders(config: TrainConfig) -> Iterator[Problem]:
 def _pictures(config: TrainConfig) -> Iterator[Problem]:
     for name in ("width", "height"):
         side = getattr(config.preview, name)
-        if side < 1 or side % 2:
-            yield ("preview", name), f"{side}, expected an even number > 0"
+        if not 0 < side <= 16384 or side % 2:
+            yield ("preview", name), f"{side}, expected an even number from 2 to 16384"

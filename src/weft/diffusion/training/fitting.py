@@ -34,6 +34,25 @@ def _paths(config: TrainConfig) -> Iterator[tuple[str, Path]]:
     return ((key, path) for key, path in named.items() if isinstance(path, Path))
 
 
+def check_folders(config: TrainConfig) -> None:
+    """Raise if what a run writes would lie among what it reads.
+
+    config  the configuration
+    """
+    writes = {"output.directory": config.output.directory, "encoders.cache": config.encoders.cache}
+    for key, written in writes.items():
+        place = written.resolve()
+        for i, folder in enumerate(config.data):
+            read = folder.path.resolve()
+            if place == read or (folder.recursive and place.is_relative_to(read)):
+                raise wf.errors.ConfigError(
+                    f"{key}: {written} is in the folder data[{i}].path, whose pictures are trained "
+                    "on; give a folder beside it"
+                )
+        if place == config.model.path.resolve():
+            raise wf.errors.ConfigError(f"{key}: {written} is model.path; give a folder of its own")
+
+
 def check_sizes(config: TrainConfig, image: ImageEncoder) -> None:
     """Raise if sizes in pixels are not whole tokens of the model.
 

@@ -74,7 +74,7 @@ class OptimizerRecipe:
 
 
 def _constant(lr: float, warmup_steps: int = 0) -> Any:
-    return schedulers.LinearScheduler(0.0, lr, warmup_steps) if warmup_steps else None
+    return schedulers.LinearScheduler(0.0, lr, warmup_steps)
 
 
 def _linear(lr: float, end_lr: float = 0.0, warmup_steps: int = 0, total_steps: int = 1) -> Any:
@@ -143,7 +143,7 @@ class ScheduleRecipe:
         return cls(name, options)
 
     def make(self, lr: float, steps: int) -> Any:
-        """The schedule of a run of so many steps; None if the rate stays as it is.
+        """The schedule of a run of so many steps.
 
         lr     the highest rate
         steps  of the run

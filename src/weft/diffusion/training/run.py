@@ -16,7 +16,8 @@ from ..weights import model_sizes
 from . import build
 from .callbacks import AdapterFiles, Previews
 from .config import TrainConfig, read_config
-from .fitting import check_paths, check_sizes
+from .fitting import check_folders, check_paths, check_sizes
+from .identity import RunIdentity
 from .out_of_memory import out_of_memory_explained
 from .pictures import Prompt, sampling_of
 from .validation import ValidationBatches, split_samples
@@ -47,6 +48,7 @@ def prepare_data(
     progress  called with a stage, how much of it is done, and how much there is
     """
     check_paths(config)
+    check_folders(config)
     encoders = build.make_encoders(config.encoders, model_sizes(config.model.path))
     check_sizes(config, encoders.image)
     sources, settings = build.make_sources(config), build.make_settings(config)
@@ -76,7 +78,8 @@ def run_callbacks(config: TrainConfig, data: RunData) -> list[Any]:
     data    what `prepare_data` gave
     """
     output = config.output
-    found: list[Any] = [AdapterFiles(output), wf.train.Curves(output.directory / "curves.png")]
+    found: list[Any] = [RunIdentity(config), AdapterFiles(output)]
+    found.append(wf.train.Curves(output.directory / "curves.png"))
     if output.tensorboard:
         found.append(wf.train.TensorBoard(output.directory / "events"))
     if config.preview.prompts:

@@ -18,20 +18,24 @@ def split_samples(
     """The samples that are trained on, and those that are validated on.
 
     samples  all of them
-    share    of the images of each folder that are validated on, by their digests: which they are
-             does not depend on other images
+    share    of the images that are validated on, by their digests: which they are does not depend
+             on other images, but one is where none is by chance
     source   the number of a folder all of whose images are; None: none
 
     Images that regularise are trained on. Copies of an image are on one side.
     """
+    numbers = {s.digest: _number(s) for s in samples if s.source != source and not s.regularisation}
+    limit = max(share * 2**64, min(numbers.values(), default=0) + 1) if share else 0
     trained, kept = [], []
     for sample in samples:
-        apart = sample.source == source
-        if share and not sample.regularisation:
-            number = int.from_bytes(sha256(sample.digest.encode()).digest()[:8], "big")
-            apart = apart or number < share * 2**64
-        (kept if apart else trained).append(sample)
+        apart = sample.source == source or numbers.get(sample.digest, limit) < limit
+        (kept if apart and not sample.regularisation else trained).append(sample)
     return trained, kept
+
+
+def _number(sample: Sample) -> int:
+    """A number below 2⁶⁴ that an image always has."""
+    return int.from_bytes(sha256(sample.digest.encode()).digest()[:8], "big")
 
 
 class ValidationBatches:
