@@ -9,6 +9,7 @@ import numpy as np
 from .. import errors
 from ..compiler.frontend.inputs import Captured, StateArray
 from ..compiler.frontend.variant import Variant
+from ..compiler.target import Target
 from ..core.counter import Generator
 from ..core.settings import override_settings
 from ..core.value import wrap
@@ -41,6 +42,8 @@ class _NoTarget:
     key = "estimate"
 
     def __getattr__(self, name: str) -> Any:
+        if not hasattr(Target, name):  # asked by who looks at objects of any kind
+            raise AttributeError(name)
         raise errors.StagingError(
             "estimate: the step runs in eager mode and calls a compiled function; compile the "
             "whole step, or estimate it with the function itself, fn.__wrapped__"

@@ -10,8 +10,9 @@ may be computed from it again.
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from heapq import heappop, heappush
 from math import inf
+
+import numpy as np
 
 from ...core.record import record
 from .recompute import NEVER, Recipes
@@ -86,9 +87,8 @@ class _Walk:
         self.wanted: dict[int, float] = {}
         self.pinned: dict[int, int] = {}
         self.order: list[int | Rerun] = []
-        self.heap: list[tuple[float, int]] = []
         self.changed: dict[int, None] = {}  # buffers whose scores are to be computed again
-        self.queued: dict[int, float] = {}  # the score under which a buffer is in the heap
+        self.scores = _Scores(recipes.sizes)
 
     def run(self) -> Eviction | None:
         recipes = self.recipes
@@ -146,26 +146,25 @@ class _Walk:
                     todo.append(m)
         return found
 
-    def _score(self, i: int) -> float:
-        """What dropping a buffer costs for each byte and step; infinite if it must stay."""
+    def _cost(self, i: int) -> tuple[float, float]:
+        """What dropping a buffer costs, infinite if it must stay, and when it is needed."""
         recipes, need, size = self.recipes, self._need(i), self.recipes.sizes[i]
         dead = need == inf
         if not size:
-            return inf
+            return inf, 0
         if dead:  # only what is computed from it may still be dropped
             needs = {c: self._need(c) for c in recipes.children[i] if c in self.here}
             need = min(needs.values(), default=inf)
             if sum([recipes.sizes[c] for c, t in needs.items() if t < inf]) <= size:
-                return 0.0
+                return 0.0, need
         units = self._chain(i, need)
         own = recipes.units[recipes.unit_of[i]]
-        distance = max(need - self.now, 1)
         if units is None:
-            return 4 * own.cost / (size * distance) if dead else inf
+            return (4 * own.cost if dead else inf), need
         cost = sum([recipes.units[n].cost for n in units])
         shared = [self.wanted.get(j, inf) for j in own.writes if j != i and j not in self.here]
         apart = min([abs(t - need) for t in shared], default=inf)
-        return (cost - own.cost * max(1 - apart / distance, 0)) / (size * distance)
+        return cost - own.cost * max(1 - apart / max(need - self.now, 1), 0), need
 
     # -- what is there -------------------------------------------------------------------------
 
@@ -183,8 +182,7 @@ class _Walk:
         if self.pinned.get(i) or self.recipes.settled[i] >= self.now or i not in self.here:
             return
         if not self._useful(i):
-            self.here.remove(i)
-            self.used -= self.recipes.sizes[i]
+            self._leave(i)
             return
         if self.now <= self.at and i not in self.keep and self._next_use(i) > self.at:
             if self._chain(i, self._need(i)) is not None:
@@ -192,10 +190,10 @@ class _Walk:
                 return
         self.changed[i] = None
 
-    def _queue(self, i: int, score: float) -> None:
-        if score < inf:
-            self.queued[i] = score
-            heappush(self.heap, (score, i))
+    def _leave(self, i: int) -> None:
+        self.here.remove(i)
+        self.used -= self.recipes.sizes[i]
+        self.scores.remove(i)
 
     def _useful(self, i: int) -> bool:
         if self._need(i) < inf:
@@ -215,34 +213,25 @@ class _Walk:
         self.peak = max(self.peak, self.used)
 
     def _cheapest(self) -> int | None:
-        """The buffer with the least score; scores in the heap are lower bounds, mostly."""
-        aside, found = [], None
+        """The buffer with the least score; scores that are not new are lower bounds, mostly."""
+        scores = self.scores
+        scores.advance(self.now)
         for i in self.changed:
             if i in self.here:
-                self._queue(i, self._score(i))
+                scores.put(i, *self._cost(i))
         self.changed.clear()
-        while self.heap:
-            score, i = heappop(self.heap)
-            if i not in self.here or self.queued.get(i) != score:
+        while (i := scores.least()) is not None:
+            if self.pinned.get(i):  # it is put back when it is free
+                scores.remove(i)
                 continue
-            if self.pinned.get(i):
-                aside.append((score, i))
-                continue
-            current = self._score(i)
-            if self.heap and current > self.heap[0][0]:
-                self._queue(i, current)
-                continue
-            if current < inf:
-                found = i
+            scores.put(i, *self._cost(i))
+            if scores.least() == i:
                 break
-        for entry in aside:
-            heappush(self.heap, entry)
-        return found
+        return i
 
     def _drop(self, i: int) -> None:
         recipes, need = self.recipes, self._need(i)
-        self.here.remove(i)
-        self.used -= recipes.sizes[i]
+        self._leave(i)
         self.wanted[i] = inf
         todo = [i] if need < inf else []
         while todo:  # whatever is not there and needed for it
@@ -286,3 +275,44 @@ class _Walk:
         if i not in self.recipes.sizes or i in self.here:
             return False
         return bool(self.pinned.get(i)) or self.wanted.get(i, inf) < inf
+
+
+class _Scores:
+    """What dropping each buffer costs, for each of its bytes and each step until it is needed.
+
+    sizes  by buffer, its bytes
+    """
+
+    def __init__(self, sizes: dict[int, int]):
+        self._buffers = [*sizes]
+        self._place = {i: k for k, i in enumerate(self._buffers)}
+        self._sizes = np.array([*sizes.values()], float)
+        self._costs, self._needs = np.full(len(sizes), inf), np.zeros(len(sizes))
+        self._scores = np.full(len(sizes), inf)
+        self._now = 0
+
+    def advance(self, now: int) -> None:
+        """Come to a position: the steps until buffers are needed are fewer."""
+        if now != self._now:
+            self._now = now
+            steps = np.maximum(self._needs - now, 1)
+            np.divide(self._costs, np.multiply(self._sizes, steps, out=steps), out=self._scores)
+
+    def put(self, i: int, cost: float, need: float) -> None:
+        """Say what dropping a buffer costs, and when it is needed again."""
+        k = self._place[i]
+        if cost == inf:
+            need = 0
+        self._costs[k], self._needs[k] = cost, need
+        self._scores[k] = cost / (self._sizes[k] * max(need - self._now, 1))
+
+    def remove(self, i: int) -> None:
+        """Leave a buffer out."""
+        self.put(i, inf, 0)
+
+    def least(self) -> int | None:
+        """The buffer with the least score, if there is one that may be dropped."""
+        if not self._buffers:
+            return None
+        k = int(self._scores.argmin())
+        return None if self._scores[k] == inf else self._buffers[k]
