@@ -66,6 +66,32 @@ def test_results_and_gradients_are_those_of_a_layer_with_that_weight(dtype, devi
         assert np.abs(a - b).max() <= 8 * eps * np.abs(b).max()
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("bias", [None, "float32", "bfloat16"])
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+@pytest.mark.parametrize("given", ["float16", "bfloat16", "float32", "float64"])
+def test_autocast_treats_it_as_a_linear_layer(given, half, bias, device, compiled):
+    results = []
+    for layer in pair(device=device, bias=bias is not None):
+        if bias is not None:
+            layer.bias = wf.Parameter(layer.bias.detach().to(bias), requires_grad=False)
+
+        def squares(x, layer=layer):
+            with wf.amp.autocast(half):
+                y = layer(x)
+            return (y * y).sum(), y
+
+        step = wf.grad(squares, has_aux=True)
+        x = wf.asarray(np.random.default_rng(1).standard_normal((2, 3, 200))).to(device).to(given)
+        results.append((wf.compile(step) if compiled else step)(x))
+    for a, b in zip(*results, strict=True):
+        assert a.dtype == b.dtype
+        eps = float(wf.finfo(half if given != "float64" else "float32").eps)
+        a, b = (v.detach().to("cpu").to("float64").numpy() for v in (a, b))
+        assert np.abs(a - b).max() <= 8 * eps * np.abs(b).max()
+
+
 def test_nothing_is_kept_for_the_backward_pass():
     stored, _ = pair()
     x = wf.ones((50, 200), requires_grad=True)
@@ -74,14 +100,19 @@ def test_nothing_is_kept_for_the_backward_pass():
     assert y.sum().backward()[x].shape == (50, 200)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "autocast"])
 def test_a_compiled_chain_of_layers_never_has_all_weights_in_floating_point(dtype):
-    taken = []
+    taken, half = [], wf.amp.autocast("bfloat16", enabled=dtype == "autocast")
     for n in (4, 12):
         parts = [(nn.Linear8bit.from_linear(nn.Linear(256, 256)), nn.GELU()) for _ in range(n)]
         model = nn.Sequential(*itertools.chain(*parts))
-        step = wf.compile(lambda m, x: wf.grad(lambda x: m(x).sum())(x))
-        step(model, wf.ones((2, 256), dtype=dtype))
+
+        def total(m, x):
+            with half:
+                return m(x).sum()
+
+        step = wf.compile(lambda m, x: wf.grad(lambda x: total(m, x))(x))
+        step(model, wf.ones((2, 256), dtype=dtype.replace("autocast", "float32")))
         taken.append(step.memory.arena)
     assert taken[1] <= taken[0] + 256 * 256
 

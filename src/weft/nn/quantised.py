@@ -8,7 +8,9 @@ from .. import errors
 from ..arrays.arguments import as_tensor
 from ..arrays.make import zeros
 from ..core import dtypes
+from ..core.autocast import cast_ahead
 from ..core.box import BOXED
+from ..ops.affine import affine
 from ..ops.arrange import pad
 from ..ops.complex_ import abs_
 from ..ops.contract import matmul
@@ -99,6 +101,7 @@ class Linear8bit(Module):
     of its block divided by 127, rounded to bfloat16. It differs from the number that was stored
     by at most scale/2, that is largest/254·(1 + 2⁻⁸), and when x is in bfloat16 by the rounding to
     it. `codes` (out, in) and `scales` (out, blocks) take 1 + 2/block bytes a number.
+    Autocast treats the layer as `Linear`.
 
     W in the dtype of x exists only while a product is computed, forth and back.
 
@@ -173,13 +176,17 @@ class Linear8bit(Module):
             raise errors.ShapeError(
                 f"Linear8bit: input of shape {x.shape}, expected (…, {self.in_features})"
             )
-        scales = self._exact_scales()
+        scales, bias = self._exact_scales(), self.bias
+        if bias is None:
+            x = cast_ahead(matmul, x, x)
+        else:
+            x, bias = cast_ahead(affine, x, x, bias), cast_ahead(affine, bias, x, x)
         if any([w.__class__ in BOXED and not w._data.staged for w in (self.codes, scales)]):
             # Weights that a transformation maps or traces are operands like any others.
             y = matmul(x, mT(dequantise_rows(self.codes, scales, self.block, x.dtype)))
         else:
             y = _Product(self.codes, scales, self.block)(x)
-        return y if self.bias is None else y + self.bias
+        return y if bias is None else y + bias
 
     def dense_weight(self, dtype: DTypeLike = "float32") -> Tensor:
         """W in a dtype, in memory of its own.
