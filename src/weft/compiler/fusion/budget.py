@@ -21,13 +21,12 @@ from .apart import take_apart
 from .eviction import Eviction, evict
 from .footprint import Footprint, Slots
 from .kept import Cut
-from .recompute import NEVER, Recipes
+from .recompute import Recipes
 from .repeat import Rerun, repeat
 
 # Rungs in which the bytes halve, and those of a small step; the steps in vain before the ladder
 # ends, and the last rung.
 HALF, SMALL, VAIN, LAST = 32, 4, 2, 320
-FAR = 1.5  # how many times its bytes a choice may be estimated at, and still be tried first
 
 
 class Costs(Protocol):
@@ -219,16 +218,10 @@ class Ladder:
     def _within(self, limit: float) -> Eviction | None:
         """The schedule simulated in some bytes."""
         choice = self.cut.choose(limit)
-        ways = [(self.cut.at, choice.kept), (NEVER, frozenset())]
-        if choice.peak > FAR * limit:  # the better one first: it ends the other one early
-            ways.reverse()
-        best: Eviction | None = None
-        for at, keep in ways:
-            found = evict(self.recipes, limit, at, keep, best)
-            best = best if found is None else found
-            if best is not None and choice.peak <= limit and best.peak <= limit:
-                break
-        return best
+        best = evict(self.recipes, limit, self.cut.at, choice.kept)
+        if best is not None and choice.peak <= limit and best.peak <= limit:
+            return best
+        return evict(self.recipes, limit, other=best) or best
 
     def _measure(self, found: Eviction | None) -> "_Rung | None":
         if found is None:

@@ -21,6 +21,11 @@ from .repeat import Rerun
 # The most units that are run again for one buffer, and the most time for all of them, as a multiple
 # of that of the schedule.
 CHAIN, AGAIN = 128, 3.0
+# How often costs are looked at, for each step, before a walk that drops most of what it computes is
+# given up.
+PATIENCE = 64
+# The share of the limit that buffers which are too small to be dropped may take together.
+SMALL = 1 / 128
 
 
 @record
@@ -68,6 +73,8 @@ class _Walk:
     wanted  when a buffer that is not there is needed again; of no other ones
     pinned  how many steps that are about to run need a buffer
 
+    looks   how often what dropping a buffer costs was looked at
+
     most, longest  the bytes and nanoseconds beyond which it is given up
     """
 
@@ -82,13 +89,14 @@ class _Walk:
     ):
         self.recipes, self.limit, self.at, self.keep = recipes, limit, at, keep
         self.most, self.longest = most, longest
-        self.now, self.used, self.peak, self.cost = 0, 0, 0, 0.0
+        self.now, self.used, self.peak, self.cost, self.looks = 0, 0, 0, 0.0, 0
         self.here: set[int] = set()
         self.wanted: dict[int, float] = {}
         self.pinned: dict[int, int] = {}
         self.order: list[int | Rerun] = []
         self.changed: dict[int, None] = {}  # buffers whose scores are to be computed again
         self.scores = _Scores(recipes.sizes)
+        self.small = _smallest(recipes.sizes, SMALL * limit if limit < inf else 0)
 
     def run(self) -> Eviction | None:
         recipes = self.recipes
@@ -100,6 +108,8 @@ class _Walk:
                     self._compute(i)
             self._take(sum([recipes.sizes[i] for i in makes]))
             if self.cost > self.longest or self.peak > self.most:
+                return None
+            if self.looks > PATIENCE * len(recipes.reads):
                 return None
             self.here.update(makes)
             for i in makes:  # it was, if another result of its unit was dropped before it was made
@@ -150,6 +160,7 @@ class _Walk:
         """What dropping a buffer costs, infinite if it must stay, and when it is needed."""
         recipes, need, size = self.recipes, self._need(i), self.recipes.sizes[i]
         dead = need == inf
+        self.looks += 1
         if not size:
             return inf, 0
         if dead:  # only what is computed from it may still be dropped
@@ -183,6 +194,8 @@ class _Walk:
             return
         if not self._useful(i):
             self._leave(i)
+            return
+        if i in self.small:
             return
         if self.now <= self.at and i not in self.keep and self._next_use(i) > self.at:
             if self._chain(i, self._need(i)) is not None:
@@ -275,6 +288,13 @@ class _Walk:
         if i not in self.recipes.sizes or i in self.here:
             return False
         return bool(self.pinned.get(i)) or self.wanted.get(i, inf) < inf
+
+
+def _smallest(sizes: dict[int, int], nbytes: float) -> frozenset[int]:
+    """The smallest buffers, which take no more than some bytes together."""
+    order = sorted(sizes, key=lambda i: (sizes[i], i))
+    count = np.searchsorted(np.cumsum([sizes[i] for i in order]), nbytes, "right")
+    return frozenset(order[:count])
 
 
 class _Scores:
