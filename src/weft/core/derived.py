@@ -1,7 +1,7 @@
 """Operations derived from the table's rows: a first result alone, casts of arguments included."""
 
 from .backends import BACKENDS
-from .node import Leaf, Node, ids
+from .node import Leaf, Node, NodeExtra, ids
 from .op import DERIVED, Op
 from .types import Raw
 
@@ -49,15 +49,21 @@ def cast_at(node: Node, cast: Op, value: Raw, parent: Node | Leaf) -> Node:
     return n
 
 
-def with_all_outputs(node: Node, op: Op) -> Node:
+def with_all_outputs(node: Node, op: Op, outputs: tuple[Raw | None, ...]) -> Node:
     """A node of a first output as one of all outputs, to differentiate by those it saved.
+
+    outputs  what it saved of them, unpacked
 
     Of outputs that it did not save nobody asks, so their shapes are left open.
     """
     n = Node()
-    others = node.saved[0][1:]
+    others = outputs[1:]
     n.op, n.parents, n.saved, n.static, n.id = op, node.parents, node.saved, node.static, next(ids)
     n.shape = node.shape, *[None if r is None else tuple(r.shape) for r in others]
     n.dtype = node.dtype, *[None if r is None else r.dtype for r in others]
-    n.thread, n.extra, n.code, n.lasti = node.thread, None, node.code, node.lasti
+    n.thread, n.code, n.lasti = node.thread, node.code, node.lasti
+    n.extra = None
+    if node.extra is not None:  # its saved values are packed as they were
+        n.extra = NodeExtra()
+        n.extra.unpack, n.extra.limit = node.extra.unpack, node.extra.limit
     return n
