@@ -80,7 +80,7 @@ def clip_grad_norm(
     return total
 
 
-def clip_grads_with_norm(grads: Clipped, max_norm: float, total_norm: float) -> None:
+def clip_grads_with_norm(grads: Clipped, max_norm: float, total_norm: "float | Tensor") -> None:
     """Scale gradients by max_norm/total_norm if that is below 1.
 
     grads       a `GradientMap`, a list of gradients, whose items are replaced, or parameters,
