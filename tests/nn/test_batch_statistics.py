@@ -1,5 +1,7 @@
 """Batch norm whose running statistics follow in the same kernel: as by kernels one by one."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -130,3 +132,58 @@ def test_others_go_one_by_one(kind):
     before = [r.tolist() for r in running]
     assert not _is_at_once(x, w, b, running)
     assert [r.tolist() for r in running] == before
+
+
+def _hooks():
+    return wf.saved_tensors_hooks(lambda t: t.detach().clone(), lambda kept: kept)
+
+
+def _tape(strategy: str):
+    how = {"memory_budget_mb": 4096} if strategy == "auto" else {}
+    return lambda: wf.GradientTape(checkpoint=wf.CheckpointConfig(strategy, **how))
+
+
+SAVING = {
+    "hooks": _hooks,
+    "host": wf.save_on_cpu,
+    "disk": wf.save_on_disk,
+    **{name: _tape(name) for name in ("selective", "block", "full", "auto")},
+}
+
+
+def _followed(seed: int, device: str, block) -> list[bytes]:
+    """The bits of a random norm's result and statistics after some batches within a block."""
+    rng = np.random.default_rng(seed)
+    wide = str(rng.choice(["float32", "float64"]))
+    dtype = wide if rng.random() < 0.6 else "bfloat16"
+    batch, given = rng.random() < 0.7, rng.random(4) < 0.7
+    norm = F.batch_norm if batch else F.instance_norm
+    shape = (int(rng.integers(2, 9)), 3, *rng.integers(2, 5, int(rng.integers(1, 4))).tolist())
+    lines = [
+        wf.tensor(rng.uniform(0.5, 2.0, 3), dtype=wide, device=device) if there else None
+        for there in given
+    ]
+    if batch is False and (lines[0] is None) != (lines[1] is None):
+        lines[:2] = None, None
+    leaves = [None if t is None else t.requires_grad_() for t in lines[2:]]
+    how = {"momentum": float(rng.choice([0.1, 0.3, 1.0])), "eps": float(rng.choice([1e-5, 1e-2]))}
+    how |= {"training": True} if batch else {"use_input_stats": True}
+    found = []
+    for _ in range(2):
+        x = wf.tensor(rng.normal(size=shape) + 0.5, dtype=dtype, device=device)
+        with block():
+            y = norm(x.requires_grad_(), *lines[:2], *leaves, **how)
+            total = (y * y * y).to("float64").sum()
+        total.backward()
+        grads = [p.grad for p in (x, *leaves) if p is not None]
+        kept = [y.detach(), *[t for t in (*lines[:2], *grads) if t is not None]]
+        found += [t.to("cpu").to("float64").numpy().tobytes() for t in kept]
+    return found
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("way", SAVING)
+def test_every_way_of_saving_leaves_the_bits(way, device):
+    for seed in range(40):
+        expected = _followed(seed, device, nullcontext)
+        assert _followed(seed, device, SAVING[way]) == expected, seed

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import errors
 from ..core import dtypes
 from ..core.autocast import FUNCTIONS, HALF, SINGLE, Autocast
+from ..core.kinds import demand_iterable
 from ..nn import functional  # noqa: F401  (enters its functions in FUNCTIONS)
 from ..ops.table import whole
 from .loss_scale import Dynamic, LossScale, LossScaler
@@ -73,8 +74,7 @@ MADE_OF: dict[str, tuple[str, ...]] = {
 
 def rows_named(what: str, names: Sequence[str]) -> list[str]:
     """The rows, and functions that autocast treats as rows, that public names stand for."""
-    if isinstance(names, str):
-        raise errors.ArgumentError(f"{what}: {names!r}, expected a list of names")
+    demand_iterable(what, names, "a list of names")
     known: dict[str, tuple[str, ...]] = {
         name: (op.name,) for op in whole().values() for name in (*op.spell, op.name)
     }

@@ -11,6 +11,7 @@ from ..backend.device import namespace_for
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.differences import differences
+from ..core.kinds import demand
 from ..core.value import wrap
 from ..ops.elementwise import where
 from ..ops.logic import isfinite as isfinite_
@@ -126,6 +127,7 @@ class LossScale:
     """
 
     def __init__(self, scaler: LossScaler):
+        demand("LossScale: scaler", scaler, LossScaler, "wf.amp.Dynamic(…) or wf.amp.Static(…)")
         self.scaler: LossScaler = scaler
         self.memory: tuple[Any, Any] = (
             np.array(_round_to_float32(scaler.start), np.float32),

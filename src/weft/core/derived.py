@@ -1,7 +1,9 @@
 """Operations derived from the table's rows: a first result alone, casts of arguments included."""
 
+from typing import Any
+
 from .backends import BACKENDS
-from .node import Leaf, Node, ids
+from .node import Leaf, Node, NodeExtra, ids
 from .op import DERIVED, Op
 from .types import Raw
 
@@ -49,15 +51,24 @@ def cast_at(node: Node, cast: Op, value: Raw, parent: Node | Leaf) -> Node:
     return n
 
 
-def with_all_outputs(node: Node, op: Op) -> Node:
+def with_all_outputs(node: Node, op: Op, saved: tuple[Any, ...]) -> Node:
     """A node of a first output as one of all outputs, to differentiate by those it saved.
+
+    saved  what it saved, unpacked
 
     Of outputs that it did not save nobody asks, so their shapes are left open.
     """
     n = Node()
-    others = node.saved[0][1:]
-    n.op, n.parents, n.saved, n.static, n.id = op, node.parents, node.saved, node.static, next(ids)
+    others = saved[0][1:]
+    n.op, n.parents, n.saved, n.static, n.id = op, node.parents, saved, node.static, next(ids)
     n.shape = node.shape, *[None if r is None else tuple(r.shape) for r in others]
     n.dtype = node.dtype, *[None if r is None else r.dtype for r in others]
     n.thread, n.extra, n.code, n.lasti = node.thread, None, node.code, node.lasti
+    extra = node.extra
+    if extra is not None:
+        n.extra = NodeExtra()
+        n.extra.limit = extra.limit
+        # A checkpoint that is replayed fills the places of the nodes that it recorded itself.
+        if extra.unpack is not None and not getattr(extra.unpack, "replays", False):
+            n.saved, n.extra.unpack = node.saved, extra.unpack
     return n

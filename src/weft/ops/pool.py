@@ -62,7 +62,8 @@ def _in_front(call, size, mapped, args, static):
 
 _alone = Stated(lambda size, *static: static)
 
-# The largest element of each window and its tap, the first one of equal ones.
+# The largest element of each window and its tap, the first one of equal ones. Of a window that is
+# −∞ alone it is the first tap that is not before the array along any axis.
 max_pool: Caller = general(
     "max_pool",
     shape=_max_shape,

@@ -15,6 +15,7 @@ from ..arrays.parameter import Parameter
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.box import BOXED
+from ..core.kinds import demand_iterable, demand_number
 from ..core.numbers import plain
 from ..core.record import record
 from ..core.settings import current
@@ -68,6 +69,7 @@ def clip_grad_norm(
     [0.6, 0.8]
     """
     check_limit("clip_grad_norm", "max_norm", max_norm)
+    demand_number("clip_grad_norm: norm_type", norm_type)
     held = gather_gradients("clip_grad_norm", grads)
     if current.get().staging is not None:
         return staged.stage_clip_norm(held, max_norm, plain(norm_type), error_if_nonfinite)
@@ -78,7 +80,7 @@ def clip_grad_norm(
     return total
 
 
-def clip_grads_with_norm(grads: Clipped, max_norm: float, total_norm: float) -> None:
+def clip_grads_with_norm(grads: Clipped, max_norm: float, total_norm: "float | Tensor") -> None:
     """Scale gradients by max_norm/total_norm if that is below 1.
 
     grads       a `GradientMap`, a list of gradients, whose items are replaced, or parameters,
@@ -93,6 +95,7 @@ def clip_grads_with_norm(grads: Clipped, max_norm: float, total_norm: float) -> 
     [0.6, 0.8]
     """
     check_limit("clip_grads_with_norm", "max_norm", max_norm)
+    demand_number("clip_grads_with_norm: total_norm", total_norm)
     if current.get().staging is not None:
         held = gather_gradients("clip_grads_with_norm", grads)
         staged.limit(held, max_norm, asarray(total_norm, dtype=dtypes.float64))
@@ -101,7 +104,8 @@ def clip_grads_with_norm(grads: Clipped, max_norm: float, total_norm: float) -> 
 
 
 def _limit(held: list[HeldGradient], max_norm: float, total: Any) -> None:
-    if type(total) in TENSORS and all([h.grad.device == total.device for h in held]):
+    there = type(total) in TENSORS and total.device != "cpu"
+    if there and all([h.grad.device == total.device for h in held]):
         raw = total._data
         multiply(held, BACKENDS[type(raw)].limiting_factor(raw, max_norm))
         return
@@ -175,7 +179,13 @@ def clip_grad_adaptive(
     [0.3, 0.4]
     """
     check_limit("clip_grad_adaptive", "clip_factor", clip_factor)
+    demand_number("clip_grad_adaptive: eps", eps)
     clip_factor, eps = plain(clip_factor), plain(eps)
+    if params is not None:
+        demand_iterable("clip_grad_adaptive: params", params, "a list of parameters")
+        params = list(params)
+        if any([type(p) not in TENSORS for p in params]):
+            raise errors.DTypeError("clip_grad_adaptive: params has what is no tensor")
     held = gather_gradients("clip_grad_adaptive", grads, params)
     for h in held:
         if h.param is None:

@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeVar, overload
 
 from .. import errors
+from ..core.kinds import demand_iterable
 from .configs import Config
 from .ema import EMAOptimizer
 from .optimizer import Optimizer
@@ -63,6 +64,12 @@ class MultiGroupOptimizer:
     """
 
     def __init__(self, base: Optimizer, groups: list[ParameterGroup]):
+        if not isinstance(base, Optimizer):
+            raise errors.ArgumentError(
+                f"MultiGroupOptimizer: base={base!r:.60}, expected an optimizer without "
+                "parameters: MultiGroupOptimizer(Adam(AdamConfig()), groups)"
+            )
+        demand_iterable("MultiGroupOptimizer: groups", groups, "a list of ParameterGroup")
         if base.entries():
             raise errors.ArgumentError(
                 "MultiGroupOptimizer: the optimizer has parameters already; make it without, as "

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from .. import errors
 from ..core import dtypes
 from ..core.backends import BACKENDS
+from ..core.kinds import demand_iterable, demand_number
 from ..core.numbers import plain
 from ..core.settings import current
-from ..core.value import wrap
+from ..core.value import TENSORS, wrap
 from . import staged
 
 if TYPE_CHECKING:
@@ -31,9 +32,14 @@ def global_norm(grads: "Iterable[Tensor | None]", norm_type: float = 2.0) -> flo
     >>> wf.optim.global_norm([wf.tensor([3.0]), wf.tensor([4.0])])
     5.0
     """
+    demand_number("norm: norm_type", norm_type)
+    demand_iterable("norm: grads", grads, "a GradientMap or a list of gradients or of parameters")
     if not norm_type > 0:
         raise errors.ArgumentError(f"norm: norm_type={norm_type}, expected a number > 0")
     given = [g for g in grads if g is not None]
+    for g in given:
+        if type(g) not in TENSORS:
+            raise errors.DTypeError(f"norm: grads has a {type(g).__name__}, expected tensors")
     if current.get().staging is not None:
         return staged.norm_of(given, plain(norm_type))
     return joint_norm([g._data for g in given], norm_type)

@@ -5,7 +5,10 @@ from typing import Any
 
 from .. import errors
 from ..core.differences import differences
+from ..core.kinds import demand_number
 from .configs import check_choice
+
+_NUMBERS = ("initial_lr", "factor", "threshold", "min_lr", "eps")
 
 
 class PlateauScheduler:
@@ -41,6 +44,8 @@ class PlateauScheduler:
     ):
         check_choice("PlateauScheduler", "mode", mode, ("min", "max"))
         check_choice("PlateauScheduler", "threshold_mode", threshold_mode, ("rel", "abs"))
+        for name, value in zip(_NUMBERS, (initial_lr, factor, threshold, min_lr, eps), strict=True):
+            demand_number(f"PlateauScheduler: {name}", value)
         if not 0 <= factor < 1:
             raise errors.ArgumentError(
                 f"PlateauScheduler: factor={factor}, expected 0 ≤ factor < 1"

@@ -10,6 +10,7 @@ from itertools import pairwise
 from math import cos, isfinite, pi, sqrt
 
 from .. import errors
+from ..core.kinds import demand_number
 from .configs import check_choice
 from .plateau import PlateauScheduler as PlateauScheduler
 
@@ -32,6 +33,7 @@ def cosine_lr(initial_lr: float, current_step: int, total_steps: int) -> float:
     >>> [round(wf.optim.cosine_lr(1.0, step, 4), 3) for step in range(6)]
     [1.0, 0.854, 0.5, 0.146, 0.0, 0.0]
     """
+    demand_number("cosine_lr: current_step", current_step)
     return CosineScheduler(initial_lr, 0.0, 0, total_steps).get_lr(current_step)
 
 
@@ -71,7 +73,9 @@ class Scheduler:
                     raise errors.ArgumentError(
                         f"{what}: {field.name}={value!r}, expected an integer ≥ {least}"
                     )
-            elif isinstance(value, int | float) and (not isfinite(value) or value < 0):
+            elif field.type in (float, "float"):
+                demand_number(f"{what}: {field.name}", value)
+            if isinstance(value, int | float) and (not isfinite(value) or value < 0):
                 raise errors.ArgumentError(
                     f"{what}: {field.name}={value}, expected a finite number ≥ 0"
                 )
@@ -89,6 +93,7 @@ class Scheduler:
         >>> wf.optim.StepScheduler(1.0, 2, gamma=0.5).get_lr(4)
         0.25
         """
+        demand_number(f"{type(self).__name__}: step", step)
         if step < 0:
             raise errors.ArgumentError(f"{type(self).__name__}: step {step}, expected 0 or more")
         return self.rate(step)

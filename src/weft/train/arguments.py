@@ -1,9 +1,12 @@
 """Reading and checking a trainer's arguments."""
 
 from collections.abc import Iterator
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import errors
+from ..amp import GradScaler
+from ..core.kinds import demand, demand_iterable
 from ..optim import EMA, LBFGS, EMAOptimizer, Optimizer
 from ..optim.averaged import SelfAveragingOptimizer
 from ..optim.clip import check_limit
@@ -46,6 +49,15 @@ def interval(name: str, value: Any, directory: Any) -> int | None:
             f"Trainer: {name}={value!r:.40} needs a directory to save into; give directory="
         )
     return None if value is None else at_least_one(name, value)
+
+
+def check_kinds(callbacks: Any, directory: Any, scaler: Any) -> None:
+    """Raise unless these arguments of a trainer are of the kinds that they have to be."""
+    demand_iterable("Trainer: callbacks", callbacks, "a list of wf.train.Callback")
+    if directory is not None:
+        demand("Trainer: directory", directory, (str, PathLike), "a path")
+    if scaler is not None:
+        demand("Trainer: scaler", scaler, GradScaler, "a wf.amp.GradScaler")
 
 
 def check_model(model: Any) -> None:

@@ -1,6 +1,6 @@
 """Putting samples together into a batch."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from copy import copy
 from dataclasses import fields, is_dataclass
 from numbers import Number
@@ -12,6 +12,7 @@ from .. import errors
 from ..arrays.foreign import is_torch
 from ..arrays.make import asarray
 from ..arrays.manipulation import stack
+from ..core.kinds import demand
 from ..core.value import TENSORS
 
 _TEXT = (str, bytes)
@@ -32,6 +33,7 @@ def collate(samples: list[Any]) -> Any:
     >>> [x.tolist() for x in batch["x"]], batch["name"]
     ([[1.0, 3.0], [2.0, 4.0]], ['a', 'b'])
     """
+    demand("collate: samples", samples, Sequence, "a list of samples")
     places: set[str] = set()
     _find_devices(samples[0], places)
     return _join_samples(samples, "sample", places.pop() if len(places) == 1 else None)

@@ -11,6 +11,7 @@ import numpy as np
 from .. import errors
 from ..backend.device import canonical_device
 from ..core.counter import Generator
+from ..core.kinds import demand_number
 from .collation import collate as stacked
 from .collation import place_batch
 from .datasets import gatherer
@@ -84,6 +85,7 @@ class DataLoader(EpochLoader):
         self.dataset = dataset
         self.batch_size: int = _at_least(1, "batch_size", batch_size)
         self.shuffle: bool = bool(shuffle)
+        demand_number("DataLoader: seed", seed)
         Generator(seed)  # refuses an invalid seed
         self.seed: int = int(seed)
         self.drop_last: bool = bool(drop_last)

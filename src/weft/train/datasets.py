@@ -1,6 +1,6 @@
 """Datasets: arrays by their first axes, parts of another dataset, random splits."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from math import floor, isclose
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,6 +11,7 @@ from .. import errors
 from ..arrays.arguments import as_tensor
 from ..arrays.make import asarray
 from ..core.counter import Generator
+from ..core.kinds import demand, demand_iterable
 from .order import shuffle
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Subset:
     """
 
     def __init__(self, dataset: Dataset, indices: Sequence[int] | np.ndarray):
+        demand("Subset: dataset", dataset, Sized, "a dataset, which has a length")
         n = len(dataset)
         found = np.asarray(indices)
         if found.ndim != 1 or not (found.dtype.kind in "iu" or found.size == 0):
@@ -132,6 +134,8 @@ def random_split(
     >>> len(train), len(test), sorted([*train, *test]) == list(range(10))
     (8, 2, True)
     """
+    demand("random_split: dataset", dataset, Sized, "a dataset, which has a length")
+    demand_iterable("random_split: lengths", lengths, "a list of numbers")
     n = len(dataset)
     counts = _counts(list(lengths), n)
     order = shuffle(n, Generator(seed).fork("split"))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..core.differences import differences
+from ..core.kinds import demand_number
 from .callbacks import Callback
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class EarlyStopping(Callback):
             raise errors.ArgumentError(f"EarlyStopping: mode={mode!r}, expected 'min' or 'max'")
         if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
             raise errors.ArgumentError(f"EarlyStopping: patience={patience!r}, expected 1 or more")
+        demand_number("EarlyStopping: min_delta", min_delta)
         if not min_delta >= 0:
             raise errors.ArgumentError(f"EarlyStopping: min_delta={min_delta}, expected 0 or more")
         self.monitor = monitor

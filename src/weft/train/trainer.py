@@ -139,6 +139,7 @@ class Trainer:
         arguments.check_choice("save_frozen", save_frozen, (True, False))
         arguments.check_choice("progress", progress, (True, False, "bar", "lines"))
         arguments.check_choice("nonfinite", nonfinite, ("raise", "skip"))
+        arguments.check_kinds(callbacks, directory, scaler)
         self.model = model
         self.optimizer = optimizer
         self.schedule: Any = schedule

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..shared import threads
-from ..shared.window_sizes import size_of, tap_dtype
+from ..shared.window_sizes import first_taps, size_of, tap_dtype
 from .types import Array, Padding, Sizes
 from .windows import BLOCK_BYTES, Planes, WindowLayout, cells, cut, lay_runs, plan_of, wide
 
@@ -57,6 +57,8 @@ def max_pool(
     values = np.empty((*lead, *plan.counts), x.dtype)
     numbers = np.empty(values.shape, tap_dtype(kernel))
     x, into, places = (_lines(a, len(kernel)) for a in (x, values, numbers))
+    padded = any([a > 0 for a, _ in padding])
+    first = first_taps(plan.counts, kernel, stride, padding, dilation) if padded else None
 
     def pool(sheets, i, j):
         sheets.lay(x[i:j])
@@ -64,6 +66,8 @@ def max_pool(
         if np.isnan(best.max()):
             taps = _last_nan(sheets, best, taps)
         into[i:j], places[i:j] = cells(best, plan), cells(taps, plan)
+        if first is not None and np.fmin.reduce(best, axis=None) == -np.inf:
+            np.copyto(places[i:j], first, where=into[i:j] == -np.inf)
 
     _share(plan, len(x), wide(x.dtype), -np.inf, pool)
     return values, numbers

@@ -57,3 +57,24 @@ def kernel_of(
 def tap_dtype(kernel: Sizes) -> np.dtype:
     """The dtype of the numbers of a window's taps: bytes, if there are not too many."""
     return np.dtype(np.uint8 if prod(kernel) <= 256 else np.int64)
+
+
+def first_inside(
+    count: int, kernel: int, stride: int, before: int, dilation: int
+) -> tuple[int, ...]:
+    """By window along an axis, the first tap that is not before the array; else the last one."""
+    return tuple(
+        [min(max(-((i * stride - before) // dilation), 0), kernel - 1) for i in range(count)]
+    )
+
+
+def first_taps(
+    counts: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> np.ndarray:
+    """By window, the number of the tap that is `first_inside` along every axis."""
+    taps = np.zeros((1,) * len(counts), np.int64)
+    axes = zip(counts, kernel, stride, padding, dilation, strict=True)
+    for k, (p, n, s, (a, _), d) in enumerate(axes):
+        along = np.array(first_inside(p, n, s, a, d), np.int64)
+        taps = taps * n + along.reshape(-1, *(1,) * (len(counts) - 1 - k))
+    return taps.astype(tap_dtype(kernel))

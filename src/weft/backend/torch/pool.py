@@ -124,7 +124,7 @@ def _to_taps(
 ) -> Array:
     """Flat positions in arrays of a size, of which each axis holds a window, as taps.
 
-    lowest  which windows hold −∞ alone: their first tap is meant, wherever ATen says they have it
+    lowest  which windows hold −∞ alone: their first tap is given, wherever ATen says they have it
     """
     counts = places.shape[places.ndim - len(size) :]
     away = places.sub_(_starts(counts, size, stride, before, places)).masked_fill_(lowest, 0)
@@ -140,6 +140,18 @@ def _to_taps(
     taps = torch.arange(len(offsets), device=places.device).to(_raw(tap_dtype(kernel)))
     table = torch.zeros(last + 1, dtype=taps.dtype, device=places.device)
     return _pick(table.scatter_(0, offsets, taps), away)
+
+
+def _first_taps(
+    counts: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes, like: Array
+) -> Array:
+    """`first_taps` of shared/window_sizes.py, made where they are needed."""
+    taps = torch.zeros((), dtype=torch.int64, device=like.device)
+    for p, n, s, (a, _), d in zip(counts, kernel, stride, padding, dilation, strict=True):
+        ahead = torch.arange(a + d - 1, a + d - 1 - p * s, -s, device=like.device)
+        along = ahead if d == 1 else ahead.div_(d, rounding_mode="floor")
+        taps = (taps * n).unsqueeze(-1) + along.clamp_(0, n - 1)
+    return taps.to(like.dtype)
 
 
 def _to_places(taps: Array, size: Sizes, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Array:
@@ -190,7 +202,10 @@ def max_pool(
     y, places = _MAX[max(axes, 2)](images, *how)
     if axes == 1:
         y, places = y.squeeze(2), places.squeeze(2)
-    taps = _to_taps(places, y == -torch.inf, size, kernel, stride, dilation, sides)
+    lowest = y == -torch.inf
+    taps = _to_taps(places, lowest, size, kernel, stride, dilation, sides)
+    if any([a > 0 for a, _ in padding]):
+        taps = taps.where(~lowest, _first_taps(counts, kernel, stride, padding, dilation, taps))
     return y.reshape(*lead, *counts), taps.reshape(*lead, *counts)
 
 

@@ -14,8 +14,8 @@ from ...core import dtypes
 from ...core.backends import BACKENDS, is_guarded
 from ...core.call_several import first_recorded
 from ...core.node import Severed
-from ...core.recording import record_outputs
-from ...core.settings import GENERAL, RECORD, current
+from ...core.recording import record_outputs, track
+from ...core.settings import GENERAL, Settings, current
 from ...core.value import GROUND, wrap
 from ...ops.native_batch_norm import native_batch_norm
 from ...transform.checkpoint.replayed import replaying
@@ -64,7 +64,7 @@ def normed_and_followed(
     if x._data.__class__ is ndarray:
         return None
     settings, given = current.get(), (x, weight, bias, *running)
-    if settings.way_uncast is GENERAL or type(momentum) is not float or replaying():
+    if not _keeps_kernels(settings) or type(momentum) is not float or replaying():
         return None
     raws = []
     for a in given:
@@ -81,11 +81,19 @@ def normed_and_followed(
     wide = _dtype_of_all(*[r.dtype for r in raws], *[r.shape for r in raws])
     if wide is None or any([n.__class__ is Severed for n in nodes]):
         return None
-    return _follow_at_once(given, settings.way_uncast is RECORD, momentum, eps, wide)
+    return _follow_at_once(given, settings, momentum, eps, wide)
+
+
+def _keeps_kernels(settings: Settings) -> bool:
+    """Whether the settings change at most what becomes of saved values, not what is computed."""
+    if settings.way_uncast is not GENERAL:
+        return True
+    casts = settings.autocast is not None and bool(settings.autocast.columns)
+    return not (settings.anomaly or settings.staging is not None or casts)
 
 
 def _follow_at_once(
-    given: tuple[Any, ...], records: bool, momentum: float, eps: float, wide: np.dtype
+    given: tuple[Any, ...], settings: Settings, momentum: float, eps: float, wide: np.dtype
 ) -> Tensor | None:
     held = own_memories(given[3:])
     raws = [a._data for a in given[:3]]
@@ -95,7 +103,11 @@ def _follow_at_once(
     except Exception:
         return None  # the other path explains
     parents: Any = tuple([a._node for a in given[:3]])
-    if records and parents != (None, None, None):
+    if not settings.grad or parents == (None, None, None):
+        return outs[0]
+    if settings.way_uncast is GENERAL:  # saved values are packed
+        track(native_batch_norm.op, outs, parents, raws, (eps, wide), settings)
+    else:
         record_outputs(native_batch_norm.op, outs, parents, raws, (eps, wide), (0,))
     return outs[0]
 

@@ -13,7 +13,6 @@ from ...core import dtypes
 from ...core.aval import integer_in
 from ...errors import ArgumentError
 from ...ops import pool
-from ...ops.elementwise import clip
 from ...ops.index import take
 from ...ops.positions import index_like
 from ...ops.structural import cast
@@ -52,12 +51,11 @@ def indices_of(
     taps, total = cast(taps, dtypes.int64), 0
     grid = np.indices(kernel).reshape(axes, -1)
     counts = taps.shape[-axes:]
-    for k, n in enumerate(size):
+    for k in range(axes):
         within = take(index_like(taps, grid[k] * dilation[k]), taps, 0)
         first = np.arange(counts[k]) * stride[k] - padding[k][0]
         at = within + index_like(taps, first.reshape(-1, *(1,) * (axes - 1 - k)))
-        # Where all elements are −∞, the first tap counts, which may be one in the padding.
-        total = total + clip(at, 0, n - 1) * prod(size[k + 1 :])
+        total = total + at * prod(size[k + 1 :])
     return total
 
 

@@ -55,7 +55,7 @@ def _new_size(size: Sizes, target, factor, recompute: bool | None) -> tuple[Size
 
 def _nearest(n: int, m: int, scale: float | None, exact: bool) -> np.ndarray:
     """The source index in an axis of n for each of m, computed in PyTorch's single precision."""
-    if not exact and m in (n, 2 * n):
+    if scale is None and not exact and m in (n, 2 * n):
         return np.arange(m) * n // m
     ratio = np.float32(n / m if scale is None else 1 / scale)
     at = np.arange(m, dtype=np.float32) + np.float32(0.5 if exact else 0)
@@ -73,6 +73,8 @@ def _pick(x, axis: int, m: int, scale: float | None, exact: bool):
 def _blend(x, axis: int, m: int, scale: float | None, align: bool):
     """x interpolated linearly along an axis."""
     n = x.shape[axis]
+    if m == n:  # whatever the scale
+        return x
     if align:
         at = np.arange(m) * ((n - 1) / (m - 1) if m > 1 else 0.0)
     else:

@@ -403,7 +403,7 @@ def _box_saved(node: Node, saved: tuple[Any, ...]) -> tuple[Any, ...]:
     if type(y) is tuple:
         whole = whole_of(node.op)
         if whole is not None:
-            node = with_all_outputs(node, whole)
+            node = with_all_outputs(node, whole, saved)
         y = tuple(_box(v, pick(node, k) if k in node.op.tracked else None) for k, v in enumerate(y))
     else:
         y = _box(y, node)

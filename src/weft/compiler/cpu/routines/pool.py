@@ -13,7 +13,7 @@ import numpy as np
 from ....core.record import record
 from ...emit.code import Code, LLValue, lanes_of
 from ...emit.control import WORD, each, when
-from ...emit.lanes_in_memory import first, write
+from ...emit.lanes_in_memory import first, splat, write
 from ...ir.routine import RoutineArray, array
 from ..lanes import ELEMENT, join_vectors, lanes_along, masked_load, shuffle, within
 from .routine import NativeRoutine, RoutineBody, require_lanes
@@ -155,7 +155,7 @@ class _PoolEmitter:
         routine = self.routine
         seen = list(self._read_taps(plane, row, column, count))
         if routine.kind == "max":
-            made, taps = self._largest(seen)
+            made, taps = self._largest(seen, self._first(row, column))
             self._put(self.taps, taps, routine.number, plane, row, column, count)
         elif routine.kind == "sum":
             made = seen[0]
@@ -168,11 +168,35 @@ class _PoolEmitter:
     def _put(self, rows: LaneRows, value: LLValue, dtype, plane, row, column, count: int) -> None:
         write(self.code, value, rows.place(plane, row, column, count), dtype, 1, count)
 
-    def _largest(self, seen: list[LLValue]) -> tuple[LLValue, LLValue]:
-        """The largest elements and their taps: the first of equal ones, and the last NaN."""
+    def _first(self, row: LLValue, column: LLValue) -> LLValue | None:
+        """Of a register of windows, the first taps inside of the array; None: number 0 for all."""
+        down, across = self.down, self.across
+        number = lanes_of(self.number, self.lanes)
+        taps = None
+        if down.before > 0:
+            along = self.code.constant(WORD, 0)
+            for k, count in _outside(down):
+                along = (row < count).choose(k * across.taps, along)
+            taps = splat(along.cast("trunc", self.number), self.lanes)
+        if across.before > 0:
+            along = self.code.constant(number, 0)
+            for k, count in _outside(across):
+                limit = column.same(count)
+                mask = within(self.code, column, 1, self.lanes, limit)
+                along = mask.choose(self.code.constant(number, k), along)
+            taps = along if taps is None else taps + along
+        return taps
+
+    def _largest(self, seen: list[LLValue], first: LLValue | None) -> tuple[LLValue, LLValue]:
+        """The largest elements and their taps: the first of equal ones, and the last NaN.
+
+        first  the taps of windows that are −∞ alone
+        """
         best = seen[0]
         number = lanes_of(self.number, self.lanes)
         taps = self.code.constant(number, 0)
+        if first is not None:
+            taps = best.equals(-inf).choose(first, taps)
         for k, value in enumerate(seen[1:], 1):
             larger = (value > best) | value.is_nan()
             best = larger.choose(value, best)
@@ -217,6 +241,16 @@ class _PoolEmitter:
         """Whether whole registers of windows stay inside at an offset."""
         s, whole = self.across.stride, self.across.count // self.lanes * self.lanes
         return far >= 0 and (whole - 1 + far) * s + s - 1 < self.across.size
+
+
+def _outside(side: Side) -> list[tuple[int, int]]:
+    """(k, n): the first n windows along an axis have their first k taps before the array."""
+    found = []
+    for k in range(1, side.taps):
+        ahead = side.before - (k - 1) * side.dilation
+        if ahead > 0:
+            found.append((k, min(side.count, -(-ahead // side.stride))))
+    return found
 
 
 @record

@@ -146,13 +146,26 @@ class MaxPoolStage(PoolStage):
             x = self._element(t, (n, r, s, c), [v for v in (inside, besides) if v is not None])
             number = t.code.constant(lanes_of(f"i{8 * self.tap.itemsize}"), k)
             if best is None or tap is None:
-                best, tap = x, number
+                best, tap = x, self._first(t, x, rows, columns, number)
                 continue
             better = (x > best) | x.is_nan()
             best, tap = better.choose(x, best), better.choose(number, tap)
         assert best is not None and tap is not None
         t.store(1, at, to_memory(best, self.dtype))
         t.store(2, at, tap)
+
+    def _first(self, t: Thread, x: LLValue, rows: list, columns: list, zero: LLValue) -> LLValue:
+        """The tap that counts after the first one, x: the first inside, if none exceeds −∞."""
+        w, first = self.windows, zero
+        if max(w.before) <= 0:
+            return zero
+        for axis, (places, step) in enumerate(((rows, w.kernel[1]), (columns, 1))):
+            along = zero
+            for k in range(1, w.kernel[axis]):
+                if w.before[axis] > (k - 1) * w.dilation[axis]:
+                    along = (places[k - 1][0] < 0).choose(zero.same(k * step), along)
+            first = first + along
+        return x.equals(-inf).choose(first, zero)
 
     def _along(self, t: Thread, axis: int, i: LLValue, k: int) -> tuple[LLValue, LLValue | None]:
         """Where tap k of window i is along an axis, and whether it is in the array."""
