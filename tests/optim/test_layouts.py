@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 from tests.table.layouts import Laid, Plain
+from tests.table.probe import raw, to_numpy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import weft as wf
+from weft.core import dtypes
 
 from .every import OPTIMIZERS, shapes_of
-from .states import averages
 
 SEEDS = 60 if os.environ.get("WEFT_SOAK") else 3
 STEPS = 6
@@ -59,17 +60,9 @@ class Run:
         self.ema = wf.optim.EMA(self.params, 0.8)
 
     def array(self, x: np.ndarray, vary=None):
-        """An array in some layout; also of half types."""
-        x = x.astype("float32" if self.dtype == "bfloat16" else self.dtype)
-        if self.device == "cpu":
-            return wf.tensor((vary or self.vary)(x)).to(self.dtype)
-        t = torch.from_numpy((vary or self.vary)(x))
-        if self.dtype != "bfloat16":
-            return wf.asarray(t)
-        made = torch.empty(0, dtype=torch.bfloat16)
-        size = max([n * s for n, s in zip(t.shape, t.stride(), strict=True)], default=0) + 1
-        made = torch.zeros(size + t.numel(), dtype=torch.bfloat16).as_strided(t.shape, t.stride())
-        return wf.asarray(made.copy_(t) if 0 not in t.stride() else t.bfloat16())
+        """An array of the run's dtype in some layout."""
+        made = (vary or self.vary)(x.astype(getattr(dtypes, self.dtype)))
+        return wf.asarray(raw(made, "numpy" if self.device == "cpu" else "torch"))
 
     def step(self, grads: list[np.ndarray | None], way: str) -> None:
         given = [None if g is None else self.array(g) for g in grads]
@@ -86,22 +79,19 @@ class Run:
     def turn(self, at: int) -> None:
         """Lay out the arrays of one parameter, its state and its average anew."""
         p, own = self.params[at], self.optimizer.state.get(str(at), {})
-        p._data = self.moved(p._data)
-        for name in [n for n, x in own.items() if hasattr(x, "shape") and x.dtype != torch.uint8]:
-            if own[name].dtype == p._data.dtype:
-                own[name] = self.moved(own[name])
-        held = self.ema._averages
-        if held[str(at)].dtype == p._data.dtype:
-            held[str(at)] = self.moved(held[str(at)])
+        p._data = self.turned(p._data)
+        for name in [n for n, x in own.items() if isinstance(x, torch.Tensor)]:
+            own[name] = self.turned(own[name])
+        self.ema._averages[str(at)] = self.turned(self.ema._averages[str(at)])
 
-    def moved(self, raw):
-        if self.device == "cpu" or self.dtype == "bfloat16":
-            return raw
-        return torch.from_numpy(self.follow(raw.numpy()))
+    def turned(self, x):
+        return raw(self.follow(to_numpy(x)), "torch")
 
     def values(self) -> dict[str, np.ndarray]:
         found = {f"p{k}": wf.asarray(p._data).to("float64") for k, p in enumerate(self.params)}
-        found |= {f"average {k}": wf.asarray(x).to("float64") for k, x in self.ema._averages.items()}
+        found |= {
+            f"average {k}": wf.asarray(x).to("float64") for k, x in self.ema._averages.items()
+        }
         return {k: x.to("cpu").numpy() for k, x in found.items()}
 
 
@@ -116,7 +106,8 @@ def test_layouts_of_all_arrays_do_not_matter(name, dtype):
     close = max(OPTIMIZERS[name][1], {"float64": 0, "float32": 1e-3, "bfloat16": 0.06}[dtype])
     for seed in range(SEEDS):
         rng = np.random.default_rng([seed, len(name)])
-        laid = Laid([seed, 1], spread=True)
+        # Of a matrix with equal rows Muon makes one that follows from rounding.
+        laid = Laid([seed, 1], spread=name != "muon")
         ours = Run(name, "torch", dtype, laid, Laid([seed, 2]))
         plain = Plain(laid)
         theirs = Run(name, "cpu", dtype, plain, np.array)
@@ -130,5 +121,10 @@ def test_layouts_of_all_arrays_do_not_matter(name, dtype):
             for key, want in theirs.values().items():
                 got = ours.values()[key]
                 off = np.abs(got - want).max(initial=0.0)
-                assert off <= close * max(1.0, np.abs(want).max(initial=0.0)), (seed, step, way, key)
+                assert off <= close * max(1.0, np.abs(want).max(initial=0.0)), (
+                    seed,
+                    step,
+                    way,
+                    key,
+                )
         assert laid.unchanged(), "a step changes its gradients"

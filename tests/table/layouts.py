@@ -1,4 +1,4 @@
-"""Arrays with their elements anywhere in memory: views at random, and calls that must not see it."""
+"""Arrays with their elements anywhere in memory, and what calls make of them."""
 
 from collections.abc import Callable
 
@@ -11,8 +11,8 @@ from weft.core import dtypes
 def laid_out(rng, a: np.ndarray, spread: bool = False, negative: bool = False) -> np.ndarray:
     """A view with the shape and the elements of an array: what lies between them is no number.
 
-    Axes are in any order in memory, with gaps or without, from anywhere on; the stride of an axis of
-    length 1 may be any.
+    Axes are in any order in memory, with gaps or without, from anywhere on; the stride of an axis
+    of length 1 may be any.
 
     spread    whether the first elements along some axes may be all of them, at the same place
     negative  whether strides may be negative
@@ -52,15 +52,16 @@ def _poison(dtype: np.dtype):
 
 
 class Laid:
-    """Arrays laid out at random, one after the other; options are those of `laid_out`."""
+    """Arrays laid out at random, one after the other; the options are those of `laid_out`."""
 
     def __init__(self, seed, spread: bool = False, negative: bool = False):
-        self._rng, self._options = np.random.default_rng(seed), (spread, negative)
+        self._rng, self._spread, self._negative = np.random.default_rng(seed), spread, negative
         self._made: list[np.ndarray] = []
         self.plain: list[np.ndarray] = []  # the same elements, row by row
 
-    def __call__(self, a: np.ndarray) -> np.ndarray:
-        made = laid_out(self._rng, a, *self._options)
+    def __call__(self, a: np.ndarray, keep: bool = False) -> np.ndarray:
+        """A view; keep: with all elements of the array, whose function may be singular else."""
+        made = laid_out(self._rng, a, self._spread and not keep, self._negative)
         self._made.append(made)
         self.plain.append(np.array(made, order="C", copy=True))
         return made
@@ -81,14 +82,14 @@ class Plain:
     def __init__(self, laid: Laid):
         self._left = iter(laid.plain)
 
-    def __call__(self, a: np.ndarray) -> np.ndarray:
+    def __call__(self, a: np.ndarray, keep: bool = False) -> np.ndarray:
         return next(self._left).copy()
 
 
-def outcome(call: Callable[[], list[np.ndarray]]) -> list[np.ndarray] | str:
+def outcome(call: Callable[..., list[np.ndarray]], *args) -> list[np.ndarray] | str:
     """The arrays, or the name of the error."""
     try:
-        return call()
+        return call(*args)
     except Exception as e:
         return type(e).__name__
 

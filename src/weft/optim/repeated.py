@@ -16,8 +16,8 @@ from ..core.value import GROUND
 from .parameters import ParameterEntry
 from .walk import AROUND, Job, fused_kernel
 
-# A parameter, its array, what its gradient has to be like, the strides of all these arrays, and those
-# of its state by name.
+# A parameter, its array, what its gradient has to be like, the strides of these arrays, and the
+# arrays of its state by name.
 Row = tuple[ParameterEntry, "ref[Any]", Any, Any, tuple[tuple[str, "ref[Any]"], ...]]
 
 
