@@ -75,15 +75,14 @@ def _laid_out(x: Array) -> Array:
     upon each other gave wrong results, too (see `Scores.spread`).
     """
     x = x if x.ndim == 4 else x.reshape((-1, *x.shape[-3:]))
-    return x if _is_readable(x) else x.clone(memory_format=torch.contiguous_format)
+    if x.stride(-1) == 1 and (x.is_cpu or _is_loadable(x)):
+        return x
+    return x.clone(memory_format=torch.contiguous_format)
 
 
-def _is_readable(x: Array) -> bool:
-    strides = x.stride()
-    if strides[-1] != 1 or x.is_cpu:
-        return strides[-1] == 1
+def _is_loadable(x: Array) -> bool:
     step = _LOADED // x.element_size()
-    lead = zip(x.shape[:-1], strides[:-1], strict=True)
+    lead = zip(x.shape[:-1], x.stride()[:-1], strict=True)
     return x.data_ptr() % _LOADED == 0 and all([n == 1 or (s and s % step == 0) for n, s in lead])
 
 
