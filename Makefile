@@ -83,7 +83,8 @@ bench: $(FULL)  ## the scoreboard beside the peers (bench/RESULTS.md), then oper
 SOAKS := tests/test_fuzz.py tests/test_growth.py tests/io tests/train tests/diffusion/data tests/diffusion/training \
   tests/examples/test_flux_lora.py tests/arrays/test_every_function.py \
   tests/arrays/views/test_view_writes.py tests/compiler tests/transform/modes/test_masked_compositions.py \
-  tests/transform/jacobian/test_random_jacobians.py
+  tests/transform/jacobian/test_random_jacobians.py tests/table/test_layouts.py tests/nn/test_layouts.py \
+  tests/optim/test_layouts.py tests/optim/test_paths.py
 
 soak: $(FULL)  ## twenty thousand random programs beside PyTorch, as many compiled; two hundred kills of each writer
 	WEFT_SOAK=1 $(BIN)/python -m pytest $(SOAKS) -n 2 --dist worksteal

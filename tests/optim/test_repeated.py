@@ -152,3 +152,35 @@ def test_states_are_freed_while_the_last_step_is_known():
     assert arrays
     optimizer.reset()
     assert [r() for r in arrays] == [None] * len(arrays)
+
+
+def test_parameters_that_change_places_keep_their_gradients(taken):
+    ps = [wf.Parameter(wf.asarray(torch.ones(3))) for _ in range(2)]
+    optimizer = wf.optim.SGD(ps, lr=0.5)
+    for reverse in (False, False, True):
+        if reverse:
+            optimizer.param_groups[0]["params"].reverse()
+        ps[0].grad, ps[1].grad = wf.asarray(torch.ones(3)), wf.asarray(torch.zeros(3))
+        optimizer.step()
+    assert taken == [True, False]
+    assert [p.tolist() for p in ps] == [[-0.5] * 3, [1.0] * 3]
+
+
+@pytest.mark.parametrize("kind", [wf.optim.Adam, wf.optim.AdamW, wf.optim.AdamW8bit])
+def test_a_compiled_step_leaves_sums_where_an_eager_one_has_averages(kind, taken):
+    found = []
+    for device in ("torch", "cpu"):
+        p = wf.Parameter(wf.tensor([1.0, 2.0], device=device))
+        optimizer = kind([p], lr=0.1)
+
+        def step(p=p, optimizer=optimizer):
+            optimizer.zero_grad()
+            (p * p).sum().backward()
+            optimizer.step()
+
+        compiled = wf.compile(step) if device == "torch" else step
+        for one in (step, compiled, compiled, step, step):
+            one()
+        found.append(p.detach().to("cpu").numpy())
+    np.testing.assert_allclose(*found, rtol=1e-5)
+    assert taken == [False, True]

@@ -16,8 +16,9 @@ from ..core.value import GROUND
 from .parameters import ParameterEntry
 from .walk import AROUND, Job, fused_kernel
 
-# A parameter, its array, what its gradient has to be like, and the arrays of its state by name.
-Row = tuple[ParameterEntry, "ref[Any]", Any, tuple[tuple[str, "ref[Any]"], ...]]
+# A parameter, its array, what its gradient has to be like, the strides of these arrays, and the
+# arrays of its state by name.
+Row = tuple[ParameterEntry, "ref[Any]", Any, Any, tuple[tuple[str, "ref[Any]"], ...]]
 
 
 @record(eq=False)
@@ -25,11 +26,14 @@ class _Batch:
     """The parameters of one group that are equally far.
 
     shaped  the values of the settings that determine the arrays of a state
+    scaled  the values of the settings that these arrays were scaled for: those of a compiled step
+            are sums, these are averages
     """
 
     group: dict[str, Any]
     rule: Callable[..., Any]
     shaped: list[Any]
+    scaled: list[tuple[str, Any]]
     rows: list[Row]
 
 
@@ -50,7 +54,8 @@ class RepeatedStep:
             return False
         if len(pairs) != len(self.entries):
             return False
-        gradients = {e.key: g for e, g in pairs}
+        # By identity: an edit of the groups may give a key to another parameter.
+        gradients = {id(e): g for e, g in pairs}
         found: list[list[list[Any]]] = []
         for batch in self.batches:
             columns = _columns(optimizer, batch, gradients)
@@ -66,7 +71,7 @@ class RepeatedStep:
 
 
 def _columns(  # noqa: C901  (the hot path)
-    optimizer: Any, batch: _Batch, gradients: dict[str, Any]
+    optimizer: Any, batch: _Batch, gradients: dict[int, Any]
 ) -> list[list[Any]] | None:
     """Parameters, gradients and arrays of the state; None if something was replaced."""
     group, state, rows = batch.group, optimizer.state, batch.rows
@@ -75,10 +80,12 @@ def _columns(  # noqa: C901  (the hot path)
     first = state.get(rows[0][0].key)
     if first is None or optimizer.rule_of(first) is not batch.rule:
         return None
+    if any([first[name] != value for name, value in batch.scaled]):
+        return None
     expected = [(name, first[name]) for name in optimizer.started]
     ps, gs, held = [], [], []
-    for e, known, like, arrays in rows:
-        g: Any = gradients.get(e.key)
+    for e, known, like, strides, arrays in rows:
+        g: Any = gradients.get(id(e))
         p: Any = e.param._data
         own = state.get(e.key)
         if own is None or e.group is not group or g.__class__ not in GROUND:
@@ -91,7 +98,8 @@ def _columns(  # noqa: C901  (the hot path)
         for name, count in expected:
             if own.get(name) != count:
                 return None
-        if BACKENDS[p.__class__].is_frozen(p):
+        xp: Any = BACKENDS[p.__class__]
+        if xp.is_frozen(p):
             return None
         found: list[Any] = []
         for name, reference in arrays:
@@ -100,7 +108,7 @@ def _columns(  # noqa: C901  (the hot path)
                 return None
             found.append(array)
         ps.append(p)
-        gs.append(raw if raw.is_contiguous() else raw.contiguous())
+        gs.append(raw if raw.stride() == strides else xp.with_strides(raw, strides))
         held.append(found)
     return [ps, gs, *map(list, zip(*held, strict=True))]
 
@@ -133,10 +141,17 @@ def repeated_step(
         p, _, *held = job.columns
         names = e.fitted[1]
         like = (p.__class__, p.dtype, p.device, p.shape)
-        row = (e, ref(p), like, tuple([(n, ref(x)) for n, x in zip(names, held, strict=True)]))
+        row = (
+            e,
+            ref(p),
+            like,
+            p.stride(),
+            tuple([(n, ref(x)) for n, x in zip(names, held, strict=True)]),
+        )
         shaped = [e.group[name] for name in optimizer.shaping]
-        batch = _Batch(e.group, job.rule, shaped, [])
         own = optimizer.state[e.key]
+        scaled = [(name, own[name]) for name in optimizer.started if name in e.group]
+        batch = _Batch(e.group, job.rule, shaped, scaled, [])
         far = id(job.hyper), *[own[name] for name in optimizer.started]
         batches.setdefault(far, batch).rows.append(row)
     keys = [versions.watch_memory(job.columns[0]) for job in jobs]
@@ -151,4 +166,5 @@ def _repeats(optimizer: Any, e: ParameterEntry, job: Job) -> bool:
         return False
     plain = p.dtype.is_floating_point and p.dtype.itemsize >= 4 and p.numel() and e.param._data is p
     arrays = (p, *job.columns[2:])
-    return plain and all([c.dtype is p.dtype and c.is_contiguous() for c in arrays])
+    alike = [c.dtype is p.dtype and c.stride() == p.stride() for c in arrays]
+    return plain and p.is_contiguous() and all(alike)

@@ -162,7 +162,8 @@ def _do_fused(jobs: list[Job]) -> None:
     direct = [job.columns for job in jobs if _is_direct(job, dtype)]
     if direct:
         ps, gs, *held = [list(column) for column in zip(*direct, strict=True)]
-        update(ps, [g.contiguous() for g in gs], *held)
+        gs = [xp.with_strides(g, p.stride()) for p, g in zip(ps, gs, strict=True)]
+        update(ps, gs, *held)
     if len(direct) == len(jobs):
         return
     flats = [_FlatJob(job, xp) for job in jobs if not _is_direct(job, dtype)]
@@ -175,18 +176,16 @@ def _do_fused(jobs: list[Job]) -> None:
 def _is_direct(job: Job, dtype) -> bool:
     """Whether kernels of real numbers of this dtype can walk the arrays; g may be copied."""
     p, g, *held = job.columns
-    if g.dtype is not dtype:
+    if p.dtype is not dtype or g.dtype is not dtype or not p.is_contiguous():
         return False
-    for c in (p, *held):
-        if c.dtype is not dtype or not c.is_contiguous():
-            return False
-    return True
+    strides = p.stride()
+    return all([c.dtype is dtype and c.stride() == strides for c in held])
 
 
 def _update_cast(update: Callable[..., None], dtype, xp, piece: list[list]) -> None:
     """Update casts of the arrays, and write back those that are not the arrays themselves."""
     columns = [list(c) for c in zip(*piece, strict=True)]
-    casts = [[_in(x, dtype, xp) for x in column] for column in columns]
+    casts = [[xp.with_strides(_in(x, dtype, xp), (1,)) for x in column] for column in columns]
     update(*casts)
     for held, new in zip(_write_columns(columns), _write_columns(casts), strict=True):
         pairs = [(a, b) for a, b in zip(held, new, strict=True) if a is not b]
@@ -221,9 +220,10 @@ class _FlatJob:
 
     def finish(self) -> None:
         """Copy columns that could not be updated in their own memory back."""
-        p, updated = self.job.columns[0], self.columns[0]
-        if self.xp.owner(p) != self.xp.owner(updated):
-            write_flat(p, updated, self.xp)
+        pairs = zip(_write_columns([*self.job.columns]), _write_columns(self.columns), strict=True)
+        for x, line in pairs:
+            if not self.xp.lies_in(line, x):
+                write_flat(x, line, self.xp)
 
 
 def flat(x: Any, xp: Any) -> Any:

@@ -198,6 +198,19 @@ def test_each_library_on_cuda(name, dtype, lengths, monkeypatch):
 # -- what cannot be run without a GPU ------------------------------------------------------------
 
 
+def test_what_a_gpu_reads_by_sixteen_bytes():
+    """Rows in one piece, from multiples of 16 bytes on, and no two at one place."""
+    x = torch.zeros(2, 3, 5, 8)
+    wide, shifted = torch.zeros(2, 3, 5, 9)[..., :8], torch.zeros(241)[1:].view(2, 3, 5, 8)
+    for taken in (x, x.transpose(1, 2), x[:, ::2], x[..., :4], x[:1].expand(1, 3, 5, 8)):
+        assert attention._is_loadable(taken)
+    for refused in (wide, shifted, x[:1].expand(4, 3, 5, 8), x.half()[..., 4:]):
+        assert not attention._is_loadable(refused)
+    for way in (x.mT, x.expand(1, 2, 3, 5, 8)[0].flip(0)[..., ::2]):
+        made = attention._laid_out(way)
+        assert made.is_contiguous() and torch.equal(made, way)
+
+
 @pytest.mark.parametrize("name", ["FLASH", "CUDNN", "EFFICIENT"])
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("masked", [False, True])

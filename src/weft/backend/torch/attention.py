@@ -16,6 +16,7 @@ _CHOSEN: dict[tuple[Any, ...], Kernels | None] = {}
 # Arrays with fewer numbers are not worth timing, nor are times that differ by less than this share.
 _SMALL, _CLEARLY = 1 << 18, 0.05
 _WIDEST_OF_CUDNN = 128
+_LOADED = 16  # bytes
 _AHEAD = 4_000_000  # cycles, about two milliseconds
 
 
@@ -56,9 +57,9 @@ def attend_gradient(
         return None
     scores, masked = _prepare(q, k, v, mask, causal, scale)
     lse = lse if lse.ndim == 3 else lse.reshape((-1, *lse.shape[-2:]))
-    lse = lse.to(torch.float32 if q.dtype in _HALF else q.dtype)
+    lse = lse.contiguous().to(torch.float32 if q.dtype in _HALF else q.dtype)
     lse = lse if masked is None else masked.start_backward(lse)
-    given = (_four_axes(g), _four_axes(out), lse)
+    given = (_laid_out(g), _laid_out(out), lse)
     kernels = _choose("backward", scores, given, lambda x: x.backward(scores, *given))
     if kernels is None:
         return None
@@ -66,8 +67,23 @@ def attend_gradient(
     return tuple([d if d.ndim == x.ndim else d.reshape(x.shape) for d, x in found])
 
 
-def _four_axes(x: Array) -> Array:
-    return x if x.ndim == 4 else x.reshape((-1, *x.shape[-3:]))
+def _laid_out(x: Array) -> Array:
+    """x with four axes, and laid out so that the kernels can read it.
+
+    PyTorch's own function looks at strides before it chooses a kernel. Those that are called here
+    read rows as if they were in one piece, on a GPU by 16 bytes at a time; there heads that lie
+    upon each other gave wrong results, too (see `Scores.spread`).
+    """
+    x = x if x.ndim == 4 else x.reshape((-1, *x.shape[-3:]))
+    if x.stride(-1) == 1 and (x.is_cpu or _is_loadable(x)):
+        return x
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def _is_loadable(x: Array) -> bool:
+    step = _LOADED // x.element_size()
+    lead = zip(x.shape[:-1], x.stride()[:-1], strict=True)
+    return x.data_ptr() % _LOADED == 0 and all([n == 1 or (s and s % step == 0) for n, s in lead])
 
 
 def _prepare(
@@ -77,7 +93,7 @@ def _prepare(
     if isinstance(mask, torch.Tensor):
         masked = converted(mask, q, k.shape[-2], q.shape[:-3])
     bias = None if masked is None else masked.bias
-    return Scores(_four_axes(q), _four_axes(k), _four_axes(v), bias, causal, scale), masked
+    return Scores(_laid_out(q), _laid_out(k), _laid_out(v), bias, causal, scale), masked
 
 
 def _takes(q: Array, k: Array, v: Array, mask: Operand, causal: bool, p: float) -> bool:

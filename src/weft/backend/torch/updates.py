@@ -2,6 +2,9 @@
 
 An update gets the columns of a rule (p, g and the state), each as a list of arrays of one dtype,
 and the rule's numbers. It writes all columns but g. Moments are averages here, as ATen has them.
+The arrays of a parameter are contiguous with the same strides (`with_strides`): the kernels go
+through the memory from its first number on, whatever the strides are, and those of CUDA refuse
+strides that differ, also along an axis of length 1.
 With `taken`, a flag of the device's, it writes nothing where that is false; then the count of steps
 is an array without axes, too.
 """
@@ -16,6 +19,13 @@ from .types import Array
 Column = list[Array]
 
 _aten = torch.ops.aten
+
+
+def with_strides(x: Array, strides: tuple[int, ...]) -> Array:
+    """x, or a copy that has these strides."""
+    if x.stride() == strides:
+        return x
+    return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
 
 
 def update_sgd(
