@@ -222,4 +222,5 @@ def make_trainer(
         keep=output.keep,
         log_every=output.log_every,
         progress=directory is not None,
+        nonfinite="rewind",
     )
