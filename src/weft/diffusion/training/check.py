@@ -41,7 +41,10 @@ def check_run(config: TrainConfig, say: Callable[[Any], None]) -> None:
     image, settings = encoders.image, build.make_settings(config)
     check_sizes(config, image)
     say(f"encoders: latents of {image.channels} channels, 1/{image.factor} of the pixels' sides")
-    report = scan(build.make_sources(config), settings.scan, settings.buckets)
+    report = scan(
+        *(build.make_sources(config), settings.scan, settings.buckets),
+        augmentation=settings.augmentation,
+    )
     say(report)
     if not report.samples:
         raise wf.errors.DatasetError("no image can be trained on; see the list of problems")
