@@ -173,10 +173,15 @@ def sample(
 
 @app.command()
 def inspect(file: AdapterFile) -> None:
-    """Say what is in an adapter file: layout, ranks, alphas, norms, modules."""
+    """Say what is in an adapter file: layout, ranks, alphas, norms, modules; 1: of no use so."""
     from .tables import adapter_table
 
-    out.print(adapter_table(wf.nn.lora_summary(file)))
+    found = wf.nn.lora_summary(file)
+    out.print(adapter_table(found))
+    for problem in found.problems:
+        say(f"{file}: {problem}")
+    if found.problems:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -17,7 +17,7 @@ from ..weights import model_sizes
 from . import build
 from .callbacks import AdapterFiles, Previews
 from .config import TrainConfig, read_config
-from .fitting import check_folders, check_paths, check_sizes
+from .fitting import check_folders, check_paths, check_sizes, check_validation
 from .identity import RunIdentity
 from .out_of_memory import out_of_memory_explained
 from .pictures import Prompt, sampling_of
@@ -50,6 +50,7 @@ def prepare_data(
     """
     check_paths(config)
     check_folders(config)
+    check_validation(config)
     encoders = build.make_encoders(config.encoders, model_sizes(config.model.path))
     check_sizes(config, encoders.image)
     sources, settings = build.make_sources(config), build.make_settings(config)
