@@ -16,7 +16,7 @@ from weft.train.rewind import ASIDE, check_step, go_back, sound_step
 from .runs import same_checkpoints
 
 pytestmark = pytest.mark.filterwarnings("ignore::weft.errors.ResumeWarning")
-STEPS = 30
+STEPS = 16
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ def finish(directory, save_every, keep, rates, compiled=False):
     return trainer
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(7))
 def test_a_run_that_diverged_goes_on_with_a_lower_rate(tmp_path, seed):
     """At once or in many steps, whatever is saved and kept: to the bit as if it had not."""
     draw = random.Random(seed)
     every, keep, compiled = draw.choice([1, 1, 2, 5]), draw.choice([1, 1, 2, 3]), seed % 5 == 0
-    jump, high = draw.randint(0, 12), draw.choice([1e30, 1e18, 3.0])
+    jump, high = draw.randint(0, 10), draw.choice([1e30, 1e18, 1e5])
     good, bad = Rates(STEPS, 0.0), Rates(jump, high)
     healthy = finish(tmp_path / "healthy", every, None, good, compiled)
     run = tmp_path / "run"
@@ -145,9 +145,9 @@ def test_going_back_to_a_step(tmp_path):
     for step in (9, 3, 12, 0):
         go_back(run, step)
         assert max(wf.io.steps(run), default=0) == step
-        assert sorted(wf.io.steps(run) + wf.io.steps(aside)) == list(range(3, STEPS + 1, 3))
+        assert sorted(wf.io.steps(run) + wf.io.steps(aside)) == [*range(3, STEPS, 3), STEPS]
     assert same(finish(run, 3, None, Rates(STEPS, 0.0)).weights(), whole.weights())
-    go_back(run, 27)
+    go_back(run, 12)
     for folder in (run, aside):
         for step in wf.io.steps(folder):
             saved = wf.load_checkpoint(folder, step)
