@@ -82,8 +82,7 @@ def train(
     """Train adapters; a run that was interrupted goes on."""
     from ..diffusion.training.check import check_run
     from ..diffusion.training.config import read_config
-    from ..diffusion.training.run import prepare_data, train_on
-    from ..train.rewind import check_step
+    from ..diffusion.training.run import check_step, prepare_data, train_on
 
     read = read_config(config)
     if from_step is not None:

@@ -54,7 +54,7 @@ def rewind(trainer: Any) -> tuple[int | None, list[int]]:
     root = trainer.directory
     kept = sound_step(trainer.history, steps(root))
     later = [s for s in steps(root) if kept is None or s > kept]
-    aside = sorted({*later, *([trainer.step] if trainer.step else [])})
+    aside: list[int] = sorted({*later, *([trainer.step] if trainer.step else [])})
     if aside:
         make_directories(root / ASIDE)
     if trainer.step and trainer.step not in later:

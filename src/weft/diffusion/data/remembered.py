@@ -35,7 +35,8 @@ class MeasuredImages:
             found = self._decode(data, digest, is_mask)
             known = [*found.size, *found.shown]
         self._now[name] = known
-        return Measured(tuple(known[:2]), tuple(known[2:]))
+        width, height, *box = known
+        return Measured((width, height), (box[0], box[1], box[2], box[3]))
 
     def save(self) -> None:
         """Remember what this scan has seen, and nothing else."""
