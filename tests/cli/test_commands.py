@@ -57,6 +57,19 @@ def test_inspect(tmp_path, capsys):
     assert "layout peft, 2 modules" in shown
 
 
+@pytest.mark.parametrize(("value", "said"), [(0.0, "update of 0"), (float("nan"), "is NaN or inf")])
+def test_inspect_says_what_is_no_use(tmp_path, capsys, value, said):
+    name = "transformer.transformer_blocks.0.attn.to_q"
+    factors = {f"{name}.lora_A.weight": wf.ones((1, 8))}
+    factors[f"{name}.lora_B.weight"] = wf.full((8, 1), value)
+    file = str(tmp_path / "a.safetensors")
+    wf.io.save_safetensors(file, factors)
+    assert main(["inspect", file]) == 1
+    assert said in capsys.readouterr().err
+    assert main(["convert", file, f"{tmp_path}/none/b.safetensors", "--layout", "kohya"]) == 2
+    assert "create it" in capsys.readouterr().err or said == "is NaN or inf"
+
+
 def test_convert_there_and_back(tmp_path, capsys):
     """A file of Flux's own sizes, of which no weights are needed."""
     model = wf.diffusion.Flux(

@@ -147,9 +147,12 @@ REFUSED = [
         "32 inputs, expected 5 widths",
     ),
     (pair(Q, 16, 8), r"an update of shape \(16, 8\), expected \(8, 8\)"),
+    ({**pair(Q, 8, 8), **pair("text.layers.0.mlp.fc1", 4, 4)}, "unexpected modules: text.lay"),
+    (pair("lora_te1_text_model_encoder_layers_0_mlp_fc1", 4, 4), "no layer of a Flux"),
     (
-        {**pair(Q, 8, 8), **pair("text_encoder.layers.0.mlp.fc1", 4, 4)},
-        "unexpected modules: text_enc",
+        {**pair(Q, 8, 8), f"{K}.lora_A.weight": wf.full((1, 8), float("nan"))}
+        | {f"{K}.lora_B.weight": wf.ones((8, 1))},
+        "an update that is NaN or infinite: transformer_blocks.*to_k",
     ),
     (pair("lora_unet_single_blocks_0_linear1", 48, 8), r"\(48, 8\), expected \(56, 8\)"),
 ]
@@ -161,3 +164,39 @@ def test_what_is_ambiguous_is_refused(tensors, message, tmp_path):
     with pytest.raises(wf.errors.StateMismatch, match=message):
         convert_adapter(tmp_path / "a.safetensors", tmp_path / "b.safetensors", "kohya")
     assert not (tmp_path / "b.safetensors").exists()
+
+
+TEXT = (
+    "lora_te1_text_model_encoder_layers_0_mlp_fc1",
+    "lora_te3_encoder_block_0_layer_0_SelfAttention_q",
+    "lora_te_text_model_encoder_layers_1_self_attn_q_proj",
+    "text_encoder.text_model.encoder.layers.0.mlp.fc1",
+    "text_encoder_2.encoder.block.0.layer.0.SelfAttention.q",
+)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_layers_of_text_encoders_are_left_out_with_a_warning(tmp_path, seed):
+    """A file of either layout with some of them is the file without them, and says which."""
+    draw = random.Random(seed)
+    plain = pair(("lora_unet_double_blocks_0_img_attn_proj", Q)[seed % 2], 8, 8)
+    text = draw.sample(TEXT, draw.randint(1, 3))
+    whole = {**plain, **{n: x for name in text for n, x in pair(name, 4, 6).items()}}
+    paths = [tmp_path / f"{name}.safetensors" for name in ("plain", "whole", "a", "b")]
+    for path, tensors in zip(paths, (plain, whole), strict=False):
+        wf.io.save_safetensors(path, tensors)
+    convert_adapter(paths[0], paths[2], "peft")
+    said = rf"(?s)convert: .*{len(text)} layers of text encoders are not written.*" + text[0]
+    with pytest.warns(wf.errors.AdapterWarning, match=said):
+        convert_adapter(paths[1], paths[3], "peft")
+    assert paths[2].read_bytes() == paths[3].read_bytes()
+    model = wf.diffusion.Flux(sizes_of(read_adapter(paths[0])))
+    with pytest.warns(wf.errors.AdapterWarning, match="text encoders are not loaded"):
+        assert len(wf.nn.load_lora(model, paths[1])) == 1
+    assert set(text) <= set(wf.nn.lora_summary(paths[1]).modules)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    wf.io.save_safetensors(tmp_path / "a.safetensors", pair(Q, 8, 8))
+    with pytest.raises(wf.errors.CheckpointNotFound, match=r"no folder .*nodir; create it first"):
+        convert_adapter(tmp_path / "a.safetensors", tmp_path / "nodir/b.safetensors", "kohya")

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 import weft as wf
 from weft.diffusion.lora_names import FluxAdapterNames
+from weft.diffusion.training.config import TARGETS
 
 with warnings.catch_warnings():  # of libraries that they load
     warnings.simplefilter("ignore")
@@ -170,15 +171,25 @@ def test_ranks_of_names_that_end_alike_do_not_mix(seed, tmp_path):
     same(merged(theirs), updated(mine))
 
 
-def test_diffusers_reads_our_lokr(tmp_path):
+@pytest.mark.parametrize("names", [IN_BLOCK[:4], list(TARGETS)], ids=["some", "all"])
+def test_diffusers_reads_our_lokr(tmp_path, names):
+    """Its transformer does, in the layout 'peft'; its pipelines take no LoKr, nor kohya's names."""
     mine = ours(tiny())
-    nn.add_lora(mine, IN_BLOCK[:4], kind="lokr", rank=1, alpha=3.0)
+    nn.add_lora(mine, names, kind="lokr", rank=1, alpha=3.0)
     stir(mine)
     path = tmp_path / "a.safetensors"
     nn.save_lora(mine, path)
     theirs = tiny()
     into_diffusers(theirs, path, "direct")
     same(merged(theirs), updated(mine))
+    assert not any("lora" in name for name in load_file(path))  # what pipelines look for
+    with pytest.warns(wf.errors.AdapterWarning, match=r"layout='peft' and pipe\.transformer\.load"):
+        nn.save_lora(mine, tmp_path / "k.safetensors", "kohya")
+    theirs = tiny()
+    into_diffusers(theirs, tmp_path / "k.safetensors", "direct")
+    assert not [
+        m for m in theirs.modules() if isinstance(m, peft.tuners.tuners_utils.BaseTunerLayer)
+    ]
 
 
 @pytest.mark.parametrize("metadata", [False, True])

@@ -16,12 +16,17 @@ import weft as wf
 from weft.diffusion import layout as layouts
 from weft.diffusion.layout import stored_rows, stored_shapes, to_original
 from weft.diffusion.making import shapes
+from weft.diffusion.weights import infer_config, model_sizes
 
 from .beside_diffusers import random_config, random_inputs, replaced, theirs
 
 Flux = wf.diffusion.Flux
 SIXTEEN = {"attention_head_dim": 16, "axes_dims_rope": (4, 4, 8), "patch_size": 1}
 SIXTEEN |= {"num_layers": 1, "num_single_layers": 1}
+
+
+def write_config(folder, config) -> None:
+    (folder / "config.json").write_text(json.dumps(config.to_dict()))
 
 
 def state(model) -> dict[str, np.ndarray]:
@@ -83,8 +88,7 @@ def test_one_file_in_either_layout(tmp_path, layout, prefix, guided):
     if prefix == PREFIXES[1]:
         stored["vae.decoder.conv_in.bias"] = wf.ones(3)
     wf.io.save_safetensors(tmp_path / "a.safetensors", {n: x.to("cpu") for n, x in stored.items()})
-    model = Flux.load(tmp_path / "a.safetensors")
-    assert model.config == config
+    model = Flux.load(tmp_path / "a.safetensors", config=config)
     assert_same(model, reference)
     inputs = {n: torch.tensor(x) for n, x in random_inputs(config, 1).items()}
     with torch.no_grad():
@@ -135,6 +139,7 @@ def test_the_original_layout_is_saved_and_loaded(tmp_path):
     config = random_config(5, **SIXTEEN)
     model = Flux(config)
     model.save(tmp_path / "a.safetensors", layout="original")
+    write_config(tmp_path, config)
     names = wf.io.read_header(tmp_path / "a.safetensors").entries
     assert "single_blocks.0.linear1.weight" in names and "final_layer.linear.bias" in names
     found, expected = state(Flux.load(tmp_path / "a.safetensors")), state(model)
@@ -147,6 +152,7 @@ def test_weights_are_cast_and_a_mixture_is_not_guessed(tmp_path):
     mixed = reference.state_dict() | {"x_embedder.bias": torch.zeros(config.width)}
     save_file(reference.state_dict(), tmp_path / "a")
     save_file(mixed, tmp_path / "b")
+    write_config(tmp_path, config)
     assert Flux.load(tmp_path / "a").x_embedder.weight.dtype == wf.bfloat16
     wide = Flux.load(tmp_path / "a", dtype="float32")
     assert_same(wide, reference)
@@ -162,6 +168,8 @@ def test_weights_are_read_one_at_a_time(tmp_path, layout, quantise):
     config = random_config(1, **SIXTEEN | {"num_attention_heads": 8, "num_single_layers": 6})
     wf.random.seed(0)
     Flux(config).save(tmp_path / "a", layout=layout)
+    if layout == "original":
+        write_config(tmp_path, config)
     model = Flux.load(tmp_path / "a", quantise=quantise)  # what Python loads is loaded
     largest = 4 * 8 * 16 * 5 * 8 * 16
     kept = sum(x.size * x.dtype.itemsize for x in model.state_dict().values())
@@ -176,13 +184,98 @@ def test_weights_are_read_one_at_a_time(tmp_path, layout, quantise):
     assert peak <= kept + (1.5 if quantise is None else 4) * largest + 600_000
 
 
-def test_heads_of_an_unknown_width_need_a_config(tmp_path):
-    config = random_config(0, attention_head_dim=12, axes_dims_rope=(2, 4, 6), patch_size=1)
-    reference = theirs(config)
-    save_file(reference.state_dict(), tmp_path / "a")
-    with pytest.raises(wf.errors.ArgumentError, match="axes_dims_rope"):
-        Flux.load(tmp_path / "a")
-    assert_same(Flux.load(tmp_path / "a", config=config), reference)
+FORMS = ("folder", "pipeline", "shards", "file", "original", "bare file", "bare original")
+
+
+def write_form(form: str, config, folder):
+    """A random model under a path of this form; what is loaded must be it, or refused."""
+    model = Flux(config)
+    for p in model.parameters():
+        wf.nn.init.normal_(p, 0.0, 0.3)
+    path = folder / ("pipeline/transformer" if form == "pipeline" else "a")
+    if "original" in form:
+        path.mkdir(parents=True)
+        model.save(path / "m.safetensors", layout="original")
+        write_config(path, config)
+    else:
+        model.save(path, shard_bytes=2000 if form == "shards" else 10**10)
+    if form.startswith("bare"):
+        (path / "config.json").unlink()
+    single = "file" in form or "original" in form
+    path = next(path.glob("*.safetensors")) if single else path
+    return model, path.parent if form == "pipeline" else path
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_path_gives_the_model_that_was_saved(tmp_path, form, seed):
+    """Heads of 16 and 128 with any axes, too: a file's shapes do not tell them."""
+    axes = ({}, {"axes_dims_rope": (4, 6, 6)}, {"axes_dims_rope": (32, 48, 48)})[seed]
+    axes |= {"attention_head_dim": sum(axes["axes_dims_rope"])} if axes else {}
+    config = random_config(seed, num_layers=1, num_single_layers=1, patch_size=1, **axes)
+    model, path = write_form(form, config, tmp_path)
+    if form.startswith("bare"):
+        for read in (Flux.load, model_sizes):
+            with pytest.raises(wf.errors.ArgumentError, match=r"config\.json beside the file"):
+                read(path)
+        found = Flux.load(path, config=config)
+    else:
+        assert model_sizes(path) == config
+        found = Flux.load(path)
+    inputs = {n: wf.asarray(x) for n, x in random_inputs(config, seed).items()}
+    assert found.config == config
+    assert np.array_equal(found(**inputs).detach().numpy(), model(**inputs).detach().numpy())
+
+
+@pytest.mark.parametrize("layout", ["diffusers", "original"])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"guidance_embeds": True}, {"in_channels": 384, "out_channels": 64}, {"num_layers": 8}],
+)
+def test_published_models_need_no_config(layout, fields):
+    config = wf.diffusion.FluxConfig(**fields)
+    found = stored_shapes(shapes(Flux(config, empty=True)), layout)
+    assert infer_config(found, layout, "x") == config
+
+
+def test_a_config_beside_a_file_is_that_of_the_file(tmp_path):
+    config = random_config(1, **SIXTEEN)
+    Flux(config).save(tmp_path / "m")
+    place, file = tmp_path / "m/config.json", next((tmp_path / "m").glob("*.safetensors"))
+    edit(place, lambda x: x.update(num_attention_heads=config.num_attention_heads + 1))
+    with pytest.raises(wf.errors.StateMismatch, match="wrong shape"):
+        Flux.load(file)
+    edit(place, lambda x: x.update(heads=1))
+    with pytest.raises(wf.errors.ArgumentError, match=r"config\.json: .*no field 'heads'"):
+        Flux.load(file)
+    for values in ({"_class_name": "AutoencoderKL"}, {"model_type": "t5", "num_layers": 4}):
+        place.write_text(json.dumps(values))
+        with pytest.raises(wf.errors.ArgumentError, match=r"config\.json beside the file"):
+            Flux.load(file)
+    with pytest.raises(wf.errors.CheckpointError, match="one of 3 shards; give their folder"):
+        Flux.load(tmp_path / "m-00001-of-00003.safetensors")
+
+
+@pytest.mark.parametrize("quantise", [None, "int8"])
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("bfloat16", "nan"), ("float32", "-inf"), (None, 1e6)]
+)
+def test_weights_that_are_not_finite_are_named(tmp_path, quantise, dtype, value):
+    """One that is too large for float16 as well; nothing is kept of them."""
+    config = random_config(1, **SIXTEEN)
+    model = Flux(config, dtype=dtype)
+    names = ["x_embedder.bias", "single_transformer_blocks.0.attn.to_k.weight"]
+    for name in names:
+        where, _, last = name.rpartition(".")
+        p = getattr(model.get_submodule(where), last)
+        bad = wf.Parameter(wf.full(p.shape, float(value), dtype=p.dtype))
+        setattr(model.get_submodule(where), last, bad)
+    model.save(tmp_path / "m")
+    cache = {} if quantise is None else {"cache_dir": tmp_path / "kept"}
+    with pytest.raises(wf.errors.CheckpointError, match="NaN or infinite") as raised:
+        Flux.load(tmp_path / "m", dtype or "float16", quantise=quantise, **cache)
+    assert all(name in str(raised.value) for name in names)
+    assert "to_q" not in str(raised.value) and not list(tmp_path.glob("kept/*.safetensors"))
 
 
 # Bad files
@@ -198,6 +291,7 @@ def folder(tmp_path):
 def whole(folder):
     """The same model in one file, of which weights can be changed."""
     found = {}
+    shutil.copy(folder / "config.json", folder.parent)
     for shard in sorted(folder.glob("*.safetensors")):
         found |= wf.io.load_safetensors(shard)
     return found

@@ -12,6 +12,7 @@ from rich.console import Console
 import weft as wf
 
 from .stopping import stoppable
+from .streams import lasting_streams
 
 app = typer.Typer(
     name="weft",
@@ -29,6 +30,11 @@ out, notes = Console(), Console(stderr=True)
 
 def run(arguments: list[str]) -> int:
     """Run a command; returns its exit status: 2 for what the user can mend, 130 if interrupted."""
+    with lasting_streams():
+        return _run(arguments)
+
+
+def _run(arguments: list[str]) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _say_warning
@@ -68,13 +74,19 @@ def train(
     check: Annotated[
         bool, typer.Option("--check", help="look at everything, and train nothing")
     ] = False,
+    from_step: Annotated[
+        int | None,
+        typer.Option(min=0, help="go on from this checkpoint, and set later ones aside; 0: anew"),
+    ] = None,
 ) -> None:
     """Train adapters; a run that was interrupted goes on."""
     from ..diffusion.training.check import check_run
     from ..diffusion.training.config import read_config
-    from ..diffusion.training.run import prepare_data, train_on
+    from ..diffusion.training.run import check_step, prepare_data, train_on
 
     read = read_config(config)
+    if from_step is not None:
+        check_step(read.output.directory, from_step)
     if check:
         check_run(read, out.print)
         return
@@ -89,7 +101,7 @@ def train(
         with _Stages() as stages:
             data = prepare_data(read, stages.show)
         notes.print(data.report)
-        file = train_on(read, data)
+        file = train_on(read, data, from_step)
     out.print(f"adapter: {file}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -160,10 +172,15 @@ def sample(
 
 @app.command()
 def inspect(file: AdapterFile) -> None:
-    """Say what is in an adapter file: layout, ranks, alphas, norms, modules."""
+    """Say what is in an adapter file: layout, ranks, alphas, norms, modules; 1: of no use so."""
     from .tables import adapter_table
 
-    out.print(adapter_table(wf.nn.lora_summary(file)))
+    found = wf.nn.lora_summary(file)
+    out.print(adapter_table(found))
+    for problem in found.problems:
+        say(f"{file}: {problem}")
+    if found.problems:
+        raise typer.Exit(1)
 
 
 @app.command()

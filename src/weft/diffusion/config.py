@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import errors
 
 # The class that diffusers writes into config.json, and reads it for.
 CLASS_NAME = "FluxTransformer2DModel"
-# The axes of positions (index, row, column) of the known widths of a head.
-AXES = {128: (16, 56, 56), 16: (4, 4, 8)}
+
+
+class Published(NamedTuple):
+    """What all published Flux transformers have in common, whatever their blocks and latents.
+
+    key   width, width of a head, widths of a text's token and of the pooled text
+    axes  of the positions (index, row, column), which no weight tells
+    """
+
+    key: tuple[int, int, int, int]
+    axes: tuple[int, ...]
+
+
+PUBLISHED = Published((3072, 128, 4096, 768), (16, 56, 56))
 
 
 @dataclass(frozen=True)

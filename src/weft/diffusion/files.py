@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .. import errors
 from ..io import SafetensorsReader, strict_json, tensor_file
 from ..io.header import TensorEntry
-from .config import FluxConfig
+from .config import CLASS_NAME, FluxConfig
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -23,6 +24,9 @@ INDEX = ".safetensors.index.json"
 _PREFIXES = ("model.diffusion_model.", "diffusion_model.", "transformer.")
 # The parts of a whole pipeline in one file, beside a transformer with the first prefix.
 _BESIDE = ("vae.", "text_encoders.", "first_stage_model.", "cond_stage_model.", "conditioner.")
+# Of the config.json of language models.
+_OF_OTHERS = ("model_type", "architectures")
+_SHARD = re.compile(r".+-\d{5}-of-(\d{5})\.safetensors")
 _LONGEST = 50_000_000  # bytes of a JSON file
 
 
@@ -37,18 +41,39 @@ def read_object(path: Path) -> dict[str, Any]:
 def find_files(path: str | PathLike[str]) -> tuple[list[Path], FluxConfig | None]:
     """The safetensors files of a transformer, and its config where there is one."""
     path = Path(path)
-    if not path.is_dir():
-        return [path], None
-    folder = _config_folder(path)
-    return _shards(folder), FluxConfig.from_dict(read_object(folder / CONFIG))
+    stated = stated_config(path)
+    if path.is_dir():
+        return _shards(_config_folder(path)), stated
+    shard = _SHARD.fullmatch(path.name)
+    if shard is not None and int(shard[1]) > 1:
+        raise errors.CheckpointError(f"{path}: one of {int(shard[1])} shards; give their folder")
+    return [path], stated
 
 
 def stated_config(path: str | PathLike[str]) -> FluxConfig | None:
-    """The config of a folder, whose weights need not be there; None for a file."""
+    """The config of a folder, whose weights need not be there, or that beside a file.
+
+    None: there is none beside the file, or it is that of another kind of model.
+    """
     path = Path(path)
-    if not path.is_dir():
+    if path.is_dir():
+        place = _config_folder(path) / CONFIG
+        return _read_config(place, read_object(place))
+    place = path.parent / CONFIG
+    if not place.is_file():
         return None
-    return FluxConfig.from_dict(read_object(_config_folder(path) / CONFIG))
+    values = read_object(place)
+    other = any(name in values for name in _OF_OTHERS)
+    if values.get("_class_name", CLASS_NAME) != CLASS_NAME or other:
+        return None
+    return _read_config(place, values)
+
+
+def _read_config(place: Path, values: dict[str, Any]) -> FluxConfig:
+    try:
+        return FluxConfig.from_dict(values)
+    except errors.ArgumentError as e:
+        raise errors.ArgumentError(f"{place}: {e.message}") from None
 
 
 def _config_folder(path: Path) -> Path:

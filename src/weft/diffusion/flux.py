@@ -184,17 +184,18 @@ class Flux(wf.nn.Module):
 
         path       a folder of diffusers with config.json (of the transformer, or of a pipeline
                    with a folder `transformer`), or one safetensors file with the names of
-                   diffusers or of the original; the prefixes `model.diffusion_model.`,
+                   diffusers or of the original, with a config.json beside it unless it has the
+                   widths of the published models; the prefixes `model.diffusion_model.`,
                    `diffusion_model.` and `transformer.` are taken off
         dtype      of the parameters; None: the files', if it is one
         device     where they are
         quantise   "int8": the weights of the blocks in 8 bits, see `wf.nn.Linear8bit`
-        config     the sizes; None: those of config.json, or of a single file those that its
-                   shapes tell. The length of a norm of queries is the width of a head, and
-                   axes_dims_rope is then (16, 56, 56) for 128 and (4, 4, 8) for 16
+        config     the sizes; None: those of config.json, or of a single file of a published
+                   model's widths those that its shapes tell, and axes_dims_rope (16, 56, 56)
         cache_dir  where the 8-bit weights are kept, so that the next load finds them
 
-        Missing, unexpected and wrong-shaped weights are one error, which lists all of them.
+        Missing, unexpected and wrong-shaped weights are one error, which lists all of them; so are
+        weights that are not finite.
 
         >>> import tempfile
         >>> import weft as wf

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .. import errors
 from ..nn.lora.inject import linear_layers
-from ..nn.lora.loading import assign
+from ..nn.lora.loading import assign, infinite_updates, warn_of_text
 from ..nn.lora.reading import read_adapter
 from ..nn.lora.saving import save_factors
 from ..nn.making import one_of
@@ -26,9 +26,11 @@ def convert_adapter(source: str | Path, target: str | Path, layout: str) -> None
     model = Flux(sizes_of(file), empty=True)
     layers, faults = dict(linear_layers(model)), list(file.faults)
     found = assign(file, model, layers, None, faults)
+    faults += infinite_updates(found)
     if faults:
         raise errors.StateMismatch(
             f"{file.path} is not converted, nothing was written:\n  " + "\n  ".join(faults)
         )
+    warn_of_text(file, "convert", "not written")
     ordered = {name: found[name] for name in layers if name in found}
     save_factors(ordered, model, layers, target, layout)

@@ -10,6 +10,8 @@ from ..nn.lora.names import AdapterGroup, AdapterNames
 from ..nn.module import Module
 from .layout import DOUBLE, OUTSIDE, SINGLE, SWAPPED
 
+# Its pipelines refuse LoKr in any layout, their transformers do not.
+_LOKR = "pipe.transformer.load_lora_adapter(file)"
 _BLOCK = re.compile(r"((?:single_)?transformer_blocks)\.(\d+)\.")
 
 
@@ -59,13 +61,13 @@ class FluxAdapterNames(AdapterNames):
             and widths[n] != (12288 if n.endswith("proj_mlp") else 3072)
         ]
         return [
-            f"diffusers {what}; for it, use layout='peft': {', '.join(names[:10])}"
+            f"diffusers {what}; for it, use layout='peft'{how}: {', '.join(names[:10])}"
             + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-            for what, names in (
-                ("passes over these layers in the layout 'kohya'", stem),
-                ("drops the magnitudes of DoRA in the layout 'kohya'", dora),
-                ("does not read LoKr in the layout 'kohya'", lokr),
-                ("reads single blocks of width 3072 only in the layout 'kohya'", narrow),
+            for what, how, names in (
+                ("passes over these layers in the layout 'kohya'", "", stem),
+                ("drops the magnitudes of DoRA in the layout 'kohya'", "", dora),
+                ("does not read LoKr in the layout 'kohya'", f" and {_LOKR}", lokr),
+                ("reads single blocks of width 3072 only in the layout 'kohya'", "", narrow),
             )
             if names
         ]

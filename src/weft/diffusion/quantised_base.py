@@ -19,6 +19,7 @@ from ..io.lock import locked
 from ..nn.quantised import BLOCK
 from .config import FluxConfig
 from .digests import FileDigests
+from .finite import is_finite
 from .making import shapes
 
 if TYPE_CHECKING:
@@ -135,6 +136,8 @@ def _restore(model: Model, entry: Path, device: Device) -> Model:
         wanted.discard(name)
         where, _, last = name.rpartition(".")
         layer, value = model.get_submodule(where), wf.asarray(array).to(device)
+        if last != "codes" and not is_finite(value):
+            raise errors.CheckpointError(f"{entry}: {name} is not finite")
         if last in ("codes", "scales"):
             setattr(layer, last, value)
         else:

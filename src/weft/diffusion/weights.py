@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
+
+import numpy as np
 
 import weft as wf
 
 from .. import errors
 from ..core import dtypes
-from .config import AXES, FluxConfig
-from .files import Weights, find_files
+from .config import PUBLISHED, FluxConfig
+from .files import CONFIG, Weights, find_files
+from .finite import is_finite
 from .layout import Layout, Shape, layout_of, stored_rows, stored_shapes
 from .making import shapes
 from .quantised_base import Quantised
@@ -113,12 +116,30 @@ class _Source:
         self._device = "cpu" if device is None else device
 
     def __call__(self, name: str) -> Tensor:
+        found = self._read(name)
+        if not is_finite(found):
+            self._refuse(name)
+        return found
+
+    def _refuse(self, first: str) -> NoReturn:
+        """Raise with all weights from the first one on that are not finite."""
+        names = list(self._rows)
+        rest = names[names.index(first) + 1 :]
+        bad = [first, *[name for name in rest if not is_finite(self._read(name))]]
+        more = f" and {len(bad) - 20} more" if len(bad) > 20 else ""
+        raise errors.CheckpointError(
+            f"{self._weights.where}: weights that are NaN or infinite in {self._dtype}: "
+            f"{', '.join(bad[:20])}{more}; get the file again, or take a dtype with a larger range"
+        )
+
+    def _read(self, name: str) -> Tensor:
         parts = [
             self._weights.read(part.source, (part.begin, part.end), self._device)
             for part in self._rows[name]
         ]
         whole = parts[0] if len(parts) == 1 else wf.concat(parts, axis=0)
-        return whole.to(self._dtype)
+        with np.errstate(over="ignore"):  # what overflows is refused
+            return whole.to(self._dtype)
 
 
 def fill(model: wf.nn.Module, source: Callable[[str], Tensor]) -> None:
@@ -187,10 +208,12 @@ def infer_config(found: Mapping[str, Shape], layout: Layout, where: str) -> Flux
         )
     (width, image), (_, text), (_, pooled), (result, _) = needed
     ((head,), *_) = norms
-    if head not in AXES or width % head:
+    if (width, head, text, pooled) != PUBLISHED.key:
         raise errors.ArgumentError(
-            f"{where}: heads of {head} in a width of {width}: how many features each axis of the "
-            "positions turns is known for heads of 128 and 16 only; pass "
+            f"{where}: width {width}, heads of {head}, texts of {text} and {pooled}: weights do "
+            "not tell how many features of a head each axis of the positions turns, and only that "
+            "of the published Flux models is known (width 3072, heads of 128, texts of 4096 and "
+            f"768). Put the model's {CONFIG} beside the file, or give in Python "
             "config=wf.diffusion.FluxConfig(…, axes_dims_rope=…)"
         )
     return FluxConfig(
@@ -203,7 +226,7 @@ def infer_config(found: Mapping[str, Shape], layout: Layout, where: str) -> Flux
         joint_attention_dim=text,
         pooled_projection_dim=pooled,
         guidance_embeds=names["guidance"] in found,
-        axes_dims_rope=AXES[head],
+        axes_dims_rope=PUBLISHED.axes,
     )
 
 

@@ -141,8 +141,8 @@ def remove_unfinished(*folders: Path) -> int:
     return len(left)
 
 
-def prune(root: Path, saved: int, keep_last: int) -> None:
-    """Remove all but the newest checkpoints and the one just saved.
+def prune(root: Path, saved: int, keep_last: int, also: int | None = None) -> None:
+    """Remove all but the newest checkpoints, the one just saved, and one `also` of another step.
 
     Nothing is removed before a newer one has been read back and verified. Damaged checkpoints and
     links to other runs' are neither counted nor removed.
@@ -156,5 +156,5 @@ def prune(root: Path, saved: int, keep_last: int) -> None:
             continue
         if kept < keep_last or step == saved:
             kept += 1
-        else:
+        elif step != also:
             remove(path)

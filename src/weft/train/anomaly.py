@@ -14,6 +14,7 @@ from ..core.value import TENSORS
 from ..optim import global_norm
 from ..transform.modes.backward import detect_anomaly
 from ..transform.modes.trees import flatten
+from .arguments import trained_parameters
 from .objective import Means
 from .step import Stepper, changing_buffers
 
@@ -82,6 +83,22 @@ def _describe_data(batches: list[Any]) -> str:
         return ""
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     return f"; the data itself is not finite: {', '.join(found[:5])}{more}"
+
+
+def data_is_finite(batches: list[Any]) -> bool:
+    """Whether all arrays of batches are."""
+    return not _describe_data(batches)
+
+
+def nonfinite_constants(model: Any, optimizer: Any) -> list[str]:
+    """The names of a model's parameters and buffers that are not trained and not finite."""
+    trained = {id(p) for _, p in trained_parameters(optimizer)}
+    found = [(n, p) for n, p in model.named_parameters() if id(p) not in trained]
+    return [
+        name
+        for name, x in (*found, *model.named_buffers())
+        if is_inexact(x.dtype) and not BACKENDS[type(x._data)].all_finite(x._data)
+    ]
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -3,15 +3,19 @@
 import os
 import signal
 import threading
+from contextlib import suppress
 from typing import Any
 
-_WAITING = (signal.SIGINT, signal.SIGTERM)
+# Of a terminal that is closed; shells and the terminal both send it.
+_HANGUP = getattr(signal, "SIGHUP", None)
+_WAITING = [n for n in (signal.SIGINT, signal.SIGTERM, _HANGUP) if n is not None]
 
 
 class Interrupts:
-    """Defers SIGINT and SIGTERM while the block runs; a second signal takes effect at once.
+    """Defers SIGINT, SIGTERM and SIGHUP while the block runs; a second signal takes effect at once.
 
-    Only the main thread receives signals: in others, and for signals that are ignored, nothing
+    A second SIGHUP does not: where a terminal is closed, it often comes twice. Only the main thread
+    receives signals: in others, and for signals that are ignored (SIGHUP under nohup), nothing
     changes.
 
     wait   whether signals are deferred
@@ -36,22 +40,27 @@ class Interrupts:
             signal.signal(number, self._note)
 
     def _note(self, number, frame) -> None:
+        if self.pending is not None and number == _HANGUP:
+            return
         self.pending = number
-        self._restore()
+        self._restore(but=_HANGUP)
         if self._doing is not None:
             # Python's own stderr may be in the middle of a write.
             name = signal.Signals(number).name
             text = f"\n{name}: {self._doing}; a second one stops at once\n"
-            os.write(2, text.encode("ascii"))
+            with suppress(OSError):  # the terminal may be gone: what is done matters more
+                os.write(2, text.encode("ascii"))
 
-    def _restore(self) -> None:
+    def _restore(self, but: int | None = None) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            if number != but:
+                signal.signal(number, handler)
 
     def deliver(self) -> None:
         """Deliver the deferred signal; if its handler does not raise, go on deferring."""
         number, self.pending = self.pending, None
         if number is not None:
+            self._restore()
             signal.raise_signal(number)
             self._install()
 

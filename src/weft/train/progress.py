@@ -1,6 +1,7 @@
 """How far a run is, for people: a bar at a terminal, lines elsewhere."""
 
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -155,7 +156,8 @@ class Lines(Callback):
             self._say(f"step {trainer.step}  stopped: {trainer.stopped}")
 
     def _say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        with suppress(OSError):  # whoever read it may be gone, and the run goes on
+            print(text, file=sys.stderr, flush=True)
 
 
 def _place(trainer, row) -> str:

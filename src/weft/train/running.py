@@ -3,14 +3,16 @@
 from collections import deque
 from dataclasses import replace
 from math import nan
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import errors
 from ..arrays import random
 from ..core.record import record
 from . import arguments
-from .anomaly import find_operation
+from .anomaly import data_is_finite, find_operation, nonfinite_constants
 from .collation import place_batch
+from .rewind import ASIDE, rewind
 from .step import Launched, Outcome, Stepper
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ class RunningSteps:
         self.trainer, self.stepper = trainer, stepper
         self._unsettled: deque[RunningStep] = deque()
         self._settling = False
-        fails = trainer.nonfinite == "raise" and trainer.scaler is None
+        fails = trainer.nonfinite != "skip" and trainer.scaler is None
         self._behind = fails and stepper.runs_ahead and not trainer.callbacks.read_model
 
     @property
@@ -153,7 +155,7 @@ class RunningSteps:
     def _withhold(self, running: RunningStep, outcome: Outcome) -> None:
         """Record a skipped step, or raise after too many."""
         trainer = self.trainer
-        if trainer.nonfinite == "raise" and not outcome.overflow:
+        if trainer.nonfinite != "skip" and not outcome.overflow:
             self._fail(running, outcome)
         trainer.samples += outcome.count
         trainer.skips += 1
@@ -178,22 +180,55 @@ class RunningSteps:
         trainer = self.trainer
         self._unsettled.clear()
         running.start.restore(trainer)
-        saved = self._save()
+        saved = "" if trainer.nonfinite == "rewind" else self._save(rewinds=False)
         device = arguments.device_of(trainer.model)
         placed = [place_batch(batch, device) for batch in running.batches]
+        constants = nonfinite_constants(trainer.model, trainer.optimizer)
+        if trainer.nonfinite == "rewind":
+            saved = self._save(rewinds=not constants and data_is_finite(placed))
         found = find_operation(self.stepper, placed, running.drawn)
         raise errors.AnomalyError(
             f"Trainer: {running.where}: {outcome.problem}; nothing was changed{saved}. {found}. "
-            "Lower the learning rate, clip, or leave such steps out with nonfinite='skip'"
+            f"{self._advice(constants)}"
         )
 
-    def _save(self) -> str:
+    def _advice(self, constants: list[str]) -> str:
+        if constants:
+            more = f" and {len(constants) - 10} more" if len(constants) > 10 else ""
+            return (
+                "What is not trained is not finite itself, so that no step can be: "
+                f"{', '.join(constants[:10])}{more}; load intact weights"
+            )
+        if self.trainer.nonfinite == "rewind":
+            return "Lower the learning rate"
+        return "Lower the learning rate, clip, or leave such steps out with nonfinite='skip'"
+
+    def _save(self, rewinds: bool) -> str:
         """Save the state before a step that is not finite; says where it is."""
         directory = self.trainer.directory
         if directory is None:
             return ""
         try:
-            self.trainer._save_if_moved()
+            if rewinds:
+                return self._rewind(directory)
+            self.trainer._save_if_moved(keep_all=True)
         except OSError as e:
             return f", but the state before it could not be saved ({type(e).__name__}: {e})"
         return f", and the state before it is saved in {directory}: resuming repeats this step"
+
+    def _rewind(self, directory: Path) -> str:
+        """Set the state before a step that is not finite aside; says what the run goes on from."""
+        history = self.trainer.history
+        losses = history.train["loss"][-5:] if len(history) else []
+        kept, aside = rewind(self.trainer)
+        before = ", ".join([f"{loss:.4g}" for loss in losses])
+        said = f"; the losses before it were {before}" if losses else ""
+        if kept is None:
+            said += ". No checkpoint is from before the run diverged: it will begin anew"
+        else:
+            said += f". The run will go on from step {kept}, whose parameters gave a sound loss"
+        if aside:
+            states = "the state" if len(aside) == 1 else "the states"
+            numbers = ", ".join(map(str, aside))
+            said += f"; {states} after step {numbers}, to be looked at, in {directory / ASIDE}"
+        return said

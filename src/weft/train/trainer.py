@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from .. import errors
 from ..arrays import random
 from ..backend.device import canonical_device
-from ..io import locked, save_checkpoint
+from ..io import directory as checkpoints
+from ..io import locked, save_checkpoint, steps
 from ..io.durable import make_directories
 from ..optim import EMA
 from ..transform.checkpoint.choose import check_config
@@ -29,6 +30,7 @@ from .objective import Means, Objective
 from .plan import TrainingPlan
 from .precision import Precision
 from .progress import progress_for
+from .rewind import sound_step
 from .running import RunningSteps
 from .step import Clip, Stepper
 
@@ -84,11 +86,15 @@ class Trainer:
                 `wf.profile.Counter` that counts while `fit` runs
     nonfinite   "raise": a loss or gradient that is NaN or infinite is an error that names the
                 operation; the run is then where it was before that step, and saved if there is a
-                directory; "skip": that step is left out and recorded
+                directory; "skip": that step is left out and recorded; "rewind": as "raise", but the
+                run goes on from the newest checkpoint after which a loss was at most 10 times the
+                median of those before. The state before that step, and checkpoints that are not
+                sound so, go into the folder `aside` of the directory. One that is sound stays in
+                any case, whatever `keep` says
     max_skips   so many steps left out in a row are an error (also those of a loss scale that
                 was too large)
-    signals     whether SIGINT and SIGTERM wait for the end of the step and its checkpoint; a
-                second one does not wait
+    signals     whether SIGINT, SIGTERM and SIGHUP (a terminal that is closed) wait for the end of
+                the step and its checkpoint; a second one does not wait, but for SIGHUP
 
     >>> import weft as wf
     >>> wf.random.seed(0)
@@ -127,7 +133,7 @@ class Trainer:
         keep: int | None = 3,
         log_every: int = 10,
         progress: bool | Literal["bar", "lines"] = True,
-        nonfinite: Literal["raise", "skip"] = "raise",
+        nonfinite: Literal["raise", "skip", "rewind"] = "raise",
         max_skips: int = 25,
         signals: bool = True,
     ):
@@ -138,7 +144,7 @@ class Trainer:
         arguments.check_choice("compile", compile, (True, False))
         arguments.check_choice("save_frozen", save_frozen, (True, False))
         arguments.check_choice("progress", progress, (True, False, "bar", "lines"))
-        arguments.check_choice("nonfinite", nonfinite, ("raise", "skip"))
+        arguments.check_choice("nonfinite", nonfinite, ("raise", "skip", "rewind"))
         arguments.check_kinds(callbacks, directory, scaler)
         self.model = model
         self.optimizer = optimizer
@@ -274,7 +280,7 @@ class Trainer:
             "compile": self.compile,
             "device": arguments.device_of(self.model),
             "schedule": (repr if is_dataclass(self.schedule) else _kind)(self.schedule),
-            "nonfinite": self.nonfinite,
+            "nonfinite": "skip" if self.nonfinite == "skip" else "raise",  # of the numbers
         }
 
     # Training
@@ -575,16 +581,25 @@ class Trainer:
             raise errors.ArgumentError(
                 "Trainer.save: needs Trainer(…, directory=…), and a run that fit() has begun"
             )
+        return self._save(self.directory, self.keep)
+
+    def _save(self, directory: Path, keep: int | None) -> Path:
         self.callbacks.call("on_save_start", self)
-        path = save_checkpoint(self.directory, state.capture(self), keep_last=self.keep)
+        rewinds = self.nonfinite == "rewind"
+        kept = None if rewinds else keep
+        path = save_checkpoint(directory, state.capture(self), keep_last=kept)
+        if rewinds and keep is not None:
+            with locked(directory) as turn, turn:
+                sound = sound_step(self.history, steps(directory))
+                checkpoints.prune(directory, self.step, keep, sound)
         self._saved = self._place()
         self.callbacks.call("on_save", self, path)
         return path
 
-    def _save_if_moved(self) -> None:
+    def _save_if_moved(self, keep_all: bool = False) -> None:
         """Save a checkpoint if there is a directory, and the run has moved since the last one."""
         if self.directory is not None and self._saved != self._place():
-            self.save()
+            self._save(self.directory, None if keep_all else self.keep)
 
 
 def _kind(x) -> str | None:

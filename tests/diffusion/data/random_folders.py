@@ -103,10 +103,17 @@ class Maker:
 
     def masked(self):
         path = self.good()
-        mask = path.with_name(f"{path.stem}{self.rng.choice(['-mask', '.mask'])}.png")
+        mask = path.with_name(f"{path.stem}-mask.png")
         with Image.open(path) as image:
             picture(self.rng, image.size, "L").save(mask)
         self.expected[str(mask)] = "mask"
+
+    def black_mask(self):
+        path = self.good()
+        mask = path.with_name(f"{path.stem}-mask.png")
+        with Image.open(path) as image:
+            Image.new("L", image.size, 0).save(mask)
+        self.expected |= {str(mask): "mask", str(path): "empty-mask"}
 
     def wrong_mask(self):
         path = self.good()
@@ -122,8 +129,8 @@ class Maker:
 
     def two_masks(self):
         path = self.good()
-        for form in ("-mask", ".mask"):
-            mask = path.with_name(f"{path.stem}{form}.png")
+        for extension in ("png", "bmp"):
+            mask = path.with_name(f"{path.stem}-mask.{extension}")
             picture(self.rng, (8, 8), "L").save(mask)
             self.expected[str(mask)] = "mask"
         self.expected[str(path)] = "duplicate-mask"

@@ -76,7 +76,7 @@ def write_images(folder: Path, n: int, seed: int = 0, masks: bool = False) -> So
             Image.fromarray(rng.integers(0, 256, size[::-1], dtype=np.uint8)).save(
                 folder / f"{i:02d}-mask.png"
             )
-    return Source(folder)
+    return Source(folder, mask_suffix="-mask" if masks else None)
 
 
 def expected_batch(dataset, found: Encoders, item: int, choice):

@@ -235,8 +235,14 @@ def test_remembered_sizes_may_be_damaged(tmp_path):
     before, _ = run(tmp_path, source, mine, settings())
     memory = tmp_path / "cache" / "images.json"
     whole = memory.read_bytes()
-    assert b"[32,32]" in whole
-    for wrong in (whole.replace(b"[32,32]", b"[48,32]"), whole[:-9], b"", b"[]", b'{"a":1}'):
+    assert b"[32,32,0,0,32,32]" in whole
+    for wrong in (
+        whole.replace(b"[32,32,0,0,32,32]", b"[48,32,0,0,48,32]"),
+        whole[:-9],
+        b"",
+        b"[]",
+        b'{"a":1}',
+    ):
         memory.write_bytes(wrong)
         dataset, _ = run(tmp_path, source, mine, settings())
         assert dataset.digest == before.digest and memory.read_bytes() == whole

@@ -83,7 +83,9 @@ class State:
         """What a cache in a folder gives: its identity, all batches, and what was computed."""
         folder.mkdir(exist_ok=True)
         encoders = self.encoders(folder / "digests.json")
-        made, report = cache([Source(self.root / "images")], encoders, self.settings, folder)
+        made, report = cache(
+            [Source(self.root / "images", mask_suffix="-mask")], encoders, self.settings, folder
+        )
         augmentation = self.settings.augmentation
         orders = augmentation.shuffle.variants if augmentation.shuffle else 1
         choices = [

@@ -19,7 +19,7 @@ from weft.diffusion.data import (
 from weft.diffusion.data.augment import crop_places
 from weft.diffusion.data.demo import shape_dataset
 from weft.diffusion.data.plan import count_batches, item_samples
-from weft.errors import ArgumentError, StateMismatch
+from weft.errors import ArgumentError, DatasetError, StateMismatch
 from weft.train.cursor import Cursor
 
 SOAK = bool(os.environ.get("WEFT_SOAK"))
@@ -209,3 +209,9 @@ def test_a_trainer_takes_it_and_resumes_to_the_bit(tmp_path):
     for steps in (2, 4, 5, 9):
         parts = run(steps, "parts")
     assert parts[0] == whole[0] and parts[1] == whole[1]
+
+
+@pytest.mark.parametrize("repeats", [[10**9], [1, 10**19], [6_000_000, 6_000_000]])
+def test_epochs_that_no_memory_holds_are_refused(repeats):
+    with pytest.raises(DatasetError, match=r"expected at most 10000000: lower repeats"):
+        item_samples(repeats)

@@ -1,13 +1,15 @@
 """Every file is accounted for, with the right reason, in folders of random good and bad files."""
 
 import os
+import re
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image, ImageFile
 from rich.console import Console
 
-from weft.diffusion.data import BucketSettings, ScanSettings, Source, scan
+from weft.diffusion.data import Augmentation, BucketSettings, ScanSettings, Source, scan
 from weft.errors import ArgumentError, DatasetError
 
 from .random_folders import KINDS, Maker, picture, random_folder, with_caption
@@ -15,6 +17,7 @@ from .random_folders import KINDS, Maker, picture, random_folder, with_caption
 SOAK = bool(os.environ.get("WEFT_SOAK"))
 BUCKETS = BucketSettings(resolutions=(64,), step=8, min_side=32, max_side=128, keep=0.4)
 LIMITS = ScanSettings(max_pixels=4_000_000)
+MASKED = partial(Source, mask_suffix="-mask")
 
 
 def outcomes(report) -> dict:
@@ -39,9 +42,9 @@ def check(report, expected: dict) -> None:
 @pytest.mark.parametrize("seed", range(40 if SOAK else 5))
 def test_random_folders(tmp_path, seed):
     expected = random_folder(tmp_path / "images", seed, 30)
-    report = scan([Source(tmp_path / "images")], LIMITS, BUCKETS)
+    report = scan([MASKED(tmp_path / "images")], LIMITS, BUCKETS)
     check(report, expected)
-    assert report == scan([Source(tmp_path / "images")], LIMITS, BUCKETS)
+    assert report == scan([MASKED(tmp_path / "images")], LIMITS, BUCKETS)
     assert [s.path for s in report.samples] == sorted(
         (s.path for s in report.samples), key=os.fsencode
     )
@@ -59,7 +62,7 @@ def test_every_kind(tmp_path, kind):
     maker = Maker(tmp_path / "images", np.random.default_rng(1))
     for _ in range(2):
         getattr(maker, kind)()
-    check(scan([Source(tmp_path / "images")], LIMITS, BUCKETS), maker.expected)
+    check(scan([MASKED(tmp_path / "images")], LIMITS, BUCKETS), maker.expected)
 
 
 def one_image(folder, name="a.png", caption="a cat", size=(64, 64), mode="RGB"):
@@ -111,9 +114,48 @@ def test_masks_in_a_folder(tmp_path):
     report = scan([Source(folder, mask_folder=folder / "masks")], LIMITS, BUCKETS)
     assert report.adds_up() and report.masks == 1 and len(report.ignored) == 2
     assert [s.mask and s.mask[-11:] for s in report.samples] == ["masks/a.jpg", None]
-    (folder / "a-mask.png").write_bytes((folder / "a.png").read_bytes())
+    (folder / "masks" / "a.png").write_bytes((folder / "a.png").read_bytes())
     report = scan([Source(folder, mask_folder=folder / "masks")], LIMITS, BUCKETS)
     assert [r.problem for r in report.refused] == ["duplicate-mask"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_names_alone_make_no_masks(tmp_path, seed):
+    """With masks in a folder or without: an image of any name has its caption and is used."""
+    rng, folder = np.random.default_rng(seed), tmp_path / "images"
+    stems = [f"{s}{end}" for s in "ab" for end in ("", "-mask", ".mask", "_mask", "-masklabel")]
+    for stem in stems:
+        one_image(folder, f"{stem}.png", None)
+        (folder / f"{stem}.txt").write_text("a cat")
+    (tmp_path / "masks").mkdir()
+    for stem in rng.permutation(stems)[:3]:
+        one_image(tmp_path / "masks", f"{stem}.png", None, mode="L")
+    given = {"mask_folder": tmp_path / "masks"} if seed % 2 else {}
+    report = scan([Source(folder, **given)], LIMITS, BUCKETS)
+    assert len(report.samples) == len(stems) and not report.refused and not report.ignored
+    assert sum(s.mask is not None for s in report.samples) == (3 if given else 0)
+    report = scan([MASKED(folder)], LIMITS, BUCKETS)
+    assert report.adds_up() and report.masks == 2 and len(report.samples) == len(stems) - 2
+
+
+def test_masks_that_are_black_in_some_crop(tmp_path):
+    """What is white lies in the corner, which the centre and some places do not have."""
+    one_image(tmp_path, "a.png", size=(300, 64))
+    mask = Image.new("L", (300, 64), 0)
+    mask.putpixel((1, 1), 255)
+    mask.save(tmp_path / "a-mask.png")
+    buckets = BucketSettings((64,), step=64, min_side=64, max_side=64, keep=0.1)
+
+    def found(**crops):
+        report = scan([MASKED(tmp_path)], LIMITS, buckets, augmentation=Augmentation(**crops))
+        return [r.detail for r in report.refused]
+
+    assert found() == ["a-mask.png is black in all of the crop"]
+    (detail,) = found(crop="random", crops=50)
+    assert re.search("black in all of [1-9][0-9]* of 50 crops", detail)
+    mask.paste(1, (0, 0, 300, 64))
+    mask.save(tmp_path / "a-mask.png")
+    assert found() == [] == found(crop="random", crops=50)
 
 
 def test_several_sources(tmp_path):
@@ -150,6 +192,9 @@ def test_settings_that_make_no_sense(tmp_path):
         {"loss_weight": float("nan")},
         {"loss_weight": -1},
         {"recursive": True, "mask_folder": "m"},
+        {"mask_suffix": ""},
+        {"mask_suffix": "/m"},
+        {"mask_suffix": "-mask", "mask_folder": "m"},
     ):
         with pytest.raises(ArgumentError):
             Source(tmp_path, **arguments)

@@ -94,7 +94,6 @@ BAD = {
     ("adapter", "targets = []"): "nothing would be trained",
     ("adapter", "rank = 0"): "adapter.rank: 0, expected at least 1",
     ("adapter", '[[adapter.rules]]\npattern = "*"\nrank = 0'): "adapter.rules[0].rank: 0",
-    ("adapter", 'kind = "lokr"'): "output.layouts: LoKr adapters exist in the layout 'kohya' only",
     ("images", 'crop = "random"'): "images.crops: latents are cached",
     ("images", "resolutions = [4096]"): "images.resolutions[0]: 4096, expected from",
     ("images", "flip = 2.0"): "images.flip: 2, expected at least 0 and at most 1",

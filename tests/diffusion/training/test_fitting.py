@@ -102,3 +102,11 @@ def test_sizes_without_previews(files):
 def test_checks_of_machine_and_model(files, section, lines, message):
     with pytest.raises(wf.errors.WeftError, match=message):
         check(read_config(write_config(files, "machine.toml", **{section: lines})))
+
+
+@pytest.mark.parametrize("look", [check, prepare_data])
+def test_a_share_of_images_that_only_regularise_is_refused(look, files):
+    path = write_config(files, "share.toml", validation="share = 0.5")
+    path.write_text(path.read_text().replace('"images"\n', '"images"\nregularisation = true\n', 1))
+    with pytest.raises(wf.errors.ConfigError, match="all folders have regularisation = true"):
+        look(read_config(path))

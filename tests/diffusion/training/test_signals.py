@@ -83,7 +83,7 @@ def finish(folder: Path, whole: Path) -> None:
     assert found.read_bytes() == whole.read_bytes()
 
 
-FIRST = [(signal.SIGINT, 130), *([(signal.SIGTERM, 143)] if SOAK else [])]
+FIRST = [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)][: None if SOAK else 1]
 
 
 @pytest.mark.parametrize(("number", "status"), FIRST)
@@ -93,6 +93,9 @@ def test_a_signal_ends_a_run_that_goes_on_to_the_bit(tmp_path, whole, number, st
     with Run("train", config) as run:
         run.until(r"step 4/")
         run.kill(number)
+        if number == signal.SIGHUP:  # a closed terminal and its shell both send it
+            run.until("SIGHUP: finishing this step")
+            run.kill(number)
         assert run.end() == status
     step = wf.io.latest(tmp_path / "run")
     assert step is not None and 4 <= step < STEPS
@@ -101,6 +104,45 @@ def test_a_signal_ends_a_run_that_goes_on_to_the_bit(tmp_path, whole, number, st
     assert f"step {step}/" in run.said and f"step {step + 1}/" not in run.said
     assert "Traceback" not in run.said
     finish(tmp_path, whole)
+
+
+@pytest.mark.parametrize("gone", ["both", "stderr", "full"][: None if SOAK else 1])
+def test_a_run_outlives_whoever_reads_its_output(tmp_path, whole, gone):
+    """Pipes whose readers end, as `tee` does, and a log on a full disk."""
+    make_files(tmp_path)
+    config = str(write_config(tmp_path, **SECTIONS))
+    command = [sys.executable, "-m", "weft", "train", config]
+    path = os.pathsep.join([str(Path(wf.__file__).parents[1]), str(ROOT)])
+    settings = {"cwd": ROOT, "env": os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}}
+    if gone == "full":
+        with open("/dev/full", "w") as full:
+            assert subprocess.run(command, stderr=full, **settings).returncode == 0
+    else:
+        out = subprocess.PIPE if gone == "both" else None
+        with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=out, **settings) as process:
+            assert process.stderr is not None
+            process.stderr.readline()
+            process.stderr.close()
+            if process.stdout is not None:
+                process.stdout.close()
+            assert process.wait(timeout=60) == 0
+    assert (tmp_path / "run/adapters/adapter.safetensors").read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.skipif(not SOAK, reason="tests/train/test_interrupts.py has it in one process")
+def test_a_hangup_that_is_ignored_stays_so(tmp_path):
+    """As under nohup."""
+    make_files(tmp_path)
+    config = str(write_config(tmp_path, **SECTIONS))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # processes that are begun inherit it
+    try:
+        with Run("train", config) as run:
+            run.until(r"step 4/")
+            run.kill(signal.SIGHUP)
+            assert run.end() == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert "SIGHUP" not in run.said and f"step {STEPS}/" in run.said
 
 
 def test_a_second_signal_does_not_wait(tmp_path, whole):
@@ -120,8 +162,11 @@ def test_a_second_signal_does_not_wait(tmp_path, whole):
     finish(tmp_path, whole)
 
 
-@pytest.mark.parametrize("command", ["train", "cache"] if SOAK else ["train"])
-def test_a_signal_while_caching(tmp_path, capsys, command):
+CACHING = [("train", signal.SIGINT, 130), ("cache", signal.SIGHUP, 129)][: None if SOAK else 1]
+
+
+@pytest.mark.parametrize(("command", "number", "status"), CACHING)
+def test_a_signal_while_caching(tmp_path, capsys, command, number, status):
     make_files(tmp_path)
     draw_shapes(tmp_path / "images", images=300, size=16)
     config = str(write_config(tmp_path, **SECTIONS))
@@ -129,8 +174,8 @@ def test_a_signal_while_caching(tmp_path, capsys, command):
         end = monotonic() + 60
         while len(list((tmp_path / "cache").rglob("*.safetensors"))) < 5 and monotonic() < end:
             sleep(0.01)
-        run.kill(signal.SIGINT)
-        assert run.end() == 130
+        run.kill(number)
+        assert run.end() == status
     assert f"`weft {command} {config}` " in run.said and "Traceback" not in run.said
     assert main(["cache", config]) == 0
     computed, reused = re.findall(

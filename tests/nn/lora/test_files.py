@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import numpy as np
 import pytest
@@ -230,6 +231,8 @@ BAD = {
     "alphas": (put("alpha", np.ones(2, "f")), r"\[1.0, 1.0\]"),
     "two": (put("lora_down.weight", lambda a: a), "another key says the same"),
     "magnitude": (put("dora_scale", np.ones((1, 6), "f")), "12 outputs"),
+    "nan": (put("lora_A.weight", lambda a: a * np.nan), "NaN or infinite: 0"),
+    "magnitudes": (put("dora_scale", np.full(12, np.nan, "f")), "NaN or infinite: 0"),
     "kinds": (put("lokr_w1", lambda a: a), "nothing of lokr_w2"),
     "empty": (lambda t: t.clear() or t.update(x=np.ones(1)), "no adapter in it"),
     "several": (
@@ -249,6 +252,19 @@ def test_what_does_not_fit_is_listed_and_changes_nothing(case, tmp_path):
         nn.load_lora(net, tmp_path / "a")
     assert before == {n: p.tolist() for n, p in net.named_parameters()}
     assert all(p.requires_grad for p in net.parameters())
+
+
+@pytest.mark.parametrize("case", [*BAD, "zero", "good"])
+def test_a_summary_tells_what_is_wrong(case, tmp_path):
+    """What loading refuses, and updates of 0; but not what only a model can tell."""
+    change = BAD[case][0] if case in BAD else lambda t: put("lora_B.weight", 0 * t[B])(t)
+    broken((lambda t: None) if case == "good" else change)(tmp_path / "a")
+    problems = nn.lora_summary(tmp_path / "a").problems
+    if case in ("good", "module", "width"):
+        assert problems == []
+    else:
+        said = "an update of 0, which" if case == "zero" else BAD[case][1]
+        assert re.search(said.replace(": 0", ": transformer.0"), "\n".join(problems))
 
 
 def test_all_faults_come_in_one_error(tmp_path):

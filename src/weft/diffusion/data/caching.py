@@ -168,7 +168,9 @@ def _scan_folders(
     sources: Sequence[Source], settings: DataSettings, root: Path, tell: Progress
 ) -> ScanReport:
     sizes = MeasuredImages(root / IMAGE_SIZES, settings.scan)
-    report = scan(sources, settings.scan, settings.buckets, tell, sizes.measure)
+    report = scan(
+        sources, settings.scan, settings.buckets, tell, sizes.measure, settings.augmentation
+    )
     sizes.save()
     if not report.samples:
         raise DatasetError(f"cache: no image can be used:\n{report}")
@@ -266,6 +268,12 @@ class _Work:
             factor = self.encoders.image.factor
             size = (sample.bucket[0] // factor, sample.bucket[1] // factor)
             weights = to_weights(scale_crop(mask, box, size, "area"))
+            if not weights.any():
+                raise DatasetError(
+                    f"cache: {printable(sample.mask or '')}: black at the resolution of latents, "
+                    f"{size[0]}×{size[1]}: nothing of its image would count; make its white part "
+                    "larger, or remove it"
+                )
             self._store(entry, {"mask": weights}, "float32", sample.mask or "")
 
     def encode_captions(self) -> None:

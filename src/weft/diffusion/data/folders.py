@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ OTHER_IMAGES = frozenset(
     ".eps .pcx .dds .qoi .ppm .pgm .pbm .pnm".split()
 )
 _MAGIC = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM", b"II*\0", b"MM\0*")
-_MASK = re.compile(r"(.+)[-.]mask", re.DOTALL)
 
 
 class FoundFile(NamedTuple):
@@ -74,8 +72,8 @@ def find_files(source: Source) -> SourceFiles:
     masks = None if source.mask_folder is None else _folder("mask_folder", source.mask_folder)
     if masks == root:
         raise DatasetError(
-            f"Source: {printable(root)} is the folder and the mask_folder; masks beside their "
-            "images are found without mask_folder, as <stem>-mask.png"
+            f"Source: {printable(root)} is the folder and the mask_folder; for masks beside their "
+            "images give mask_suffix, such as '-mask'"
         )
     extension = source.caption_extension
     if extension.lower() in READABLE | OTHER_IMAGES:
@@ -85,7 +83,7 @@ def find_files(source: Source) -> SourceFiles:
     found = SourceFiles()
     files = list(_walk(root, root, source.recursive, masks, found))
     captions = [f for f in files if f.extension == extension]
-    _sort_images([f for f in files if f.extension != extension], found)
+    _sort_images([f for f in files if f.extension != extension], found, source.mask_suffix)
     _sort_captions(captions, found)
     if masks is not None:
         _sort_masks(list(_walk(masks, masks, False, None, found)), found)
@@ -139,16 +137,17 @@ def _why_ignored(entry: os.DirEntry[str], root: str) -> str | None:
     return None
 
 
-def _sort_images(files: list[FoundFile], found: SourceFiles) -> None:
-    """Images and the masks beside them."""
+def _sort_images(files: list[FoundFile], found: SourceFiles, suffix: str | None) -> None:
+    """Images, and the masks beside them: those whose stems end with the suffix."""
     readable = [f for f in files if f.extension.lower() in READABLE]
-    stems = {f.stem for f in readable}
+    masks = [] if suffix is None else [f for f in readable if f.stem.endswith(suffix)]
     for file in readable:
-        mask = _MASK.fullmatch(file.stem)
-        if mask is None:
+        if file not in masks:
             found.images.setdefault(file.stem, []).append(file)
-        elif mask[1] in stems and not _MASK.fullmatch(mask[1]):
-            found.masks.setdefault(mask[1], []).append(file)
+    for file in masks:
+        stem = file.stem.removesuffix(suffix or "")
+        if stem in found.images:
+            found.masks.setdefault(stem, []).append(file)
         else:
             found.orphan_masks.append(file)
     for file in files:

@@ -8,7 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.counter import Generator
+from ...errors import DatasetError
 from ...train.order import epoch_order, shuffle
+
+# Of an epoch, whose order is in memory.
+_MOST_ITEMS = 10_000_000
 
 
 class PlannedBatch(NamedTuple):
@@ -34,6 +38,12 @@ def item_samples(repeats: Sequence[int]) -> np.ndarray:
     >>> item_samples([2, 1]).tolist()
     [0, 0, 1]
     """
+    if sum(repeats) > _MOST_ITEMS:
+        raise DatasetError(
+            f"an epoch of {sum(repeats)} items ({len(repeats)} images, the most often of which "
+            f"comes {max(repeats)} times), expected at most {_MOST_ITEMS}: lower repeats, and "
+            "train for more epochs"
+        )
     return np.repeat(np.arange(len(repeats)), np.asarray(repeats, dtype=np.int64))
 
 

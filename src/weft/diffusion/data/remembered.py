@@ -1,4 +1,4 @@
-"""The sizes of images, kept in a file beside a cache, so that each image is decoded once."""
+"""What was measured of images, kept in a file beside a cache: each image is decoded once."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from ..digests import read_answers, write_answers
-from .buckets import Size
 from .images import require_pillow
-from .scan import Measure, measure_with
+from .scan import Measure, Measured, measure_with
 from .settings import ScanSettings
 
 
 class MeasuredImages:
-    """The sizes of images by the digests of their files, so that each is decoded once.
+    """The measures of images by the digests of their files, so that each is decoded once.
 
     Only images that could be decoded are remembered.
     """
@@ -28,14 +27,16 @@ class MeasuredImages:
         self._decode: Measure = measure_with(settings)
         self._judged_by = f"{settings.max_pixels}/{settings.alpha}/{pillow}"
 
-    def measure(self, data: bytes, digest: str, is_mask: bool) -> Size:
-        """The size of an image; raises `Refused` if it cannot be decoded."""
+    def measure(self, data: bytes, digest: str, is_mask: bool) -> Measured:
+        """The measures of an image; raises `Refused` if it cannot be decoded."""
         name = f"{digest}/{'mask' if is_mask else 'image'}/{self._judged_by}"
-        size = self._before.get(name)
-        if size is None:
-            size = list(self._decode(data, digest, is_mask))
-        self._now[name] = size
-        return size[0], size[1]
+        known = self._before.get(name)
+        if known is None or len(known) != 6:  # those of earlier versions have the size only
+            found = self._decode(data, digest, is_mask)
+            known = [*found.size, *found.shown]
+        self._now[name] = known
+        width, height, *box = known
+        return Measured((width, height), (box[0], box[1], box[2], box[3]))
 
     def save(self) -> None:
         """Remember what this scan has seen, and nothing else."""

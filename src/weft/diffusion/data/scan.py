@@ -7,24 +7,41 @@ from typing import Any
 
 from ...core.record import record
 from ...errors import DatasetError
-from .buckets import Size, Unfit, assign_bucket
+from .augment import crop_places
+from .buckets import Box, Size, Unfit, assign_bucket, crop_box
 from .folders import FoundFile, SourceFiles, check_apart, find_files, printable
 from .images import Refused, decode_image, decode_mask, digest_of, read_bytes
 from .report import Refusal, Sample, ScanReport
-from .settings import BucketSettings, ScanSettings, Source
+from .settings import Augmentation, BucketSettings, ScanSettings, Source
 
 CAPTION_BYTES = 1 << 20
 _LISTED = 20
 
-# (bytes, digest, whether it is a mask) -> size; raises Refused. A cache remembers the answers.
-Measure = Callable[[bytes, str, bool], Size]
+
+@record
+class Measured:
+    """What a scan needs to know of an image or a mask.
+
+    size   width and height
+    shown  the smallest box with all of a mask that is not black; of images all, of black masks
+           nothing
+    """
+
+    size: Size
+    shown: tuple[int, int, int, int]
+
+
+# (bytes, digest, whether it is a mask) -> sizes; raises Refused. A cache remembers the answers.
+Measure = Callable[[bytes, str, bool], Measured]
 
 
 def measure_with(settings: ScanSettings) -> Measure:
-    """The function that decodes an image or a mask in order to say its size."""
+    """The function that decodes an image or a mask in order to measure it."""
 
-    def measure(data: bytes, digest: str, is_mask: bool) -> Size:
-        return (decode_mask if is_mask else decode_image)(data, settings).size
+    def measure(data: bytes, digest: str, is_mask: bool) -> Measured:
+        image = (decode_mask if is_mask else decode_image)(data, settings)
+        shown = image.getbbox() if is_mask else (0, 0, *image.size)
+        return Measured(image.size, shown or (0, 0, 0, 0))
 
     return measure
 
@@ -35,14 +52,16 @@ def scan(
     buckets: BucketSettings | None = None,
     progress: Callable[[str, int, int], Any] | None = None,
     measure: Measure | None = None,
+    augmentation: Augmentation | None = None,
 ) -> ScanReport:
     """Look through folders of images; every image is used, or refused with its reason.
 
-    sources   the folders
-    settings  which images are taken; None: the defaults
-    buckets   the sizes that images are given; None: the defaults
-    progress  called with "scan", how many images were looked at, and how many there are
-    measure   decodes an image and gives its size; None: it is decoded here
+    sources       the folders
+    settings      which images are taken; None: the defaults
+    buckets       the sizes that images are given; None: the defaults
+    progress      called with "scan", how many images were looked at, and how many there are
+    measure       decodes an image and measures it; None: it is decoded here
+    augmentation  where images are cropped, for masks; None: in the centre
 
     Raises a `DatasetError` that lists them if there are problems at which to stop.
 
@@ -55,10 +74,11 @@ def scan(
     settings = ScanSettings() if settings is None else settings
     buckets = BucketSettings() if buckets is None else buckets
     measure = measure_with(settings) if measure is None else measure
+    augmentation = Augmentation() if augmentation is None else augmentation
     check_apart(list(sources))
     found = [find_files(source) for source in sources]
     images = [
-        (file, why, Pairing(sources[n], n, files, settings, buckets, measure))
+        (file, why, Pairing(sources[n], n, files, settings, buckets, measure, augmentation))
         for n, files in enumerate(found)
         for file, why in _images(files)
     ]
@@ -107,6 +127,7 @@ class Pairing:
     settings: ScanSettings
     buckets: BucketSettings
     measure: Measure
+    augmentation: Augmentation
 
 
 def _judge(file: FoundFile, why: Refused | None, among: Pairing) -> Sample | Refusal:
@@ -124,12 +145,13 @@ def examine_image(file: FoundFile, among: Pairing) -> Sample:
     """The sample of an image; raises `Refused` at its first problem."""
     data = read_bytes(file.path, among.settings.max_bytes, "unreadable", "huge")
     digest = digest_of(data)
-    size = among.measure(data, digest, False)
+    size = among.measure(data, digest, False).size
     bucket = assign_bucket(size, among.buckets)
     if isinstance(bucket, Unfit):
         raise Refused(*bucket)
     caption, caption_file = _caption(file, among)
-    mask, mask_digest = _mask(file, size, among)
+    boxes = [crop_box(size, bucket, at) for at in crop_places(among.augmentation, digest)]
+    mask, mask_digest = _mask(file, size, boxes, among)
     return Sample(
         *(file.path, file.name, among.number, digest, size, bucket, caption),
         caption_file=caption_file,
@@ -160,8 +182,10 @@ def _caption(file: FoundFile, among: Pairing) -> tuple[str, str | None]:
     return default, None
 
 
-def _mask(file: FoundFile, size: Size, among: Pairing) -> tuple[str | None, str | None]:
-    """The path and the digest of an image's mask."""
+def _mask(
+    file: FoundFile, size: Size, boxes: list[Box], among: Pairing
+) -> tuple[str | None, str | None]:
+    """The path and the digest of an image's mask, of which every crop has something."""
     masks = among.files.masks.get(file.stem)
     if not masks:
         return None, None
@@ -172,10 +196,20 @@ def _mask(file: FoundFile, size: Size, among: Pairing) -> tuple[str | None, str 
         found = among.measure(data, digest, True)
     except Refused as e:
         raise Refused("mask-unreadable", f"{masks[0].name}: {e.detail}") from None
-    if found != size:
-        wide, high = found
+    if found.size != size:
+        wide, high = found.size
         raise Refused("mask-size", f"{size[0]}×{size[1]}, but {masks[0].name} is {wide}×{high}")
+    if found.shown == (0, 0, 0, 0):
+        raise Refused("empty-mask", f"{masks[0].name} is black: nothing of the image would count")
+    empty = sum(not _overlap(box, found.shown) for box in boxes)
+    if empty:
+        which = "the crop" if len(boxes) == 1 else f"{empty} of {len(boxes)} crops"
+        raise Refused("empty-mask", f"{masks[0].name} is black in all of {which}")
     return path, digest
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return max(a[0], b[0]) < min(a[2], b[2]) and max(a[1], b[1]) < min(a[3], b[3])
 
 
 def _stop(report: ScanReport) -> None:

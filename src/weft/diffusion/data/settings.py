@@ -27,6 +27,7 @@ PROBLEMS = {
     "duplicate-stem": "rename one of the images and its caption",
     "mask-size": "save the mask in the size of its image",
     "mask-unreadable": "save the mask again",
+    "empty-mask": "make the mask white where the loss counts, or remove it",
     "duplicate-mask": "keep one of the masks",
     "orphan-mask": "put the image beside its mask, or rename the file",
     "unsupported-mode": "save the image as 8-bit RGB",
@@ -45,8 +46,9 @@ class Source:
     repeats            how often each image comes in an epoch
     caption_extension  of the caption's file, which has the image's stem
     default_caption    for images whose caption is missing or empty; None: that is a problem
-    mask_folder        masks with the images' stems; `<stem>-mask.png` and `<stem>.mask.png` beside
-                       an image are masks too. An image without a mask counts whole.
+    mask_folder        masks with the images' stems. An image without a mask counts whole.
+    mask_suffix        for masks beside their images: of `cat.png` that is `cat-mask.png` for the
+                       suffix '-mask'; None: all files are images
     regularisation     whether these images regularise, rather than show what is to be learned
     loss_weight        factor of the loss of these images
     recursive          whether folders inside are searched; masks must then be beside their images
@@ -61,6 +63,7 @@ class Source:
     caption_extension: str = ".txt"
     default_caption: str | None = None
     mask_folder: str | os.PathLike[str] | None = None
+    mask_suffix: str | None = None
     regularisation: bool = False
     loss_weight: float = 1.0
     recursive: bool = False
@@ -76,8 +79,16 @@ class Source:
         if self.recursive and self.mask_folder is not None:
             raise ArgumentError(
                 "Source: mask_folder together with recursive: stems are not unique there; put "
-                "masks beside their images as <stem>-mask.png"
+                "masks beside their images, and give mask_suffix"
             )
+        suffix = self.mask_suffix
+        if suffix is not None and (not suffix or {"/", os.sep} & set(suffix)):
+            raise ArgumentError(
+                f"Source: mask_suffix={suffix!r}, expected the end of names without extension, as "
+                "'-mask'"
+            )
+        if suffix is not None and self.mask_folder is not None:
+            raise ArgumentError("Source: mask_folder and mask_suffix; give one of them")
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ def make_sources(config: TrainConfig) -> list[Source]:
             caption_extension=folder.extension,
             default_caption=folder.caption,
             mask_folder=folder.masks,
+            mask_suffix=folder.mask_suffix,
             regularisation=folder.regularisation,
             loss_weight=folder.weight,
             recursive=folder.recursive,
@@ -222,4 +223,5 @@ def make_trainer(
         keep=output.keep,
         log_every=output.log_every,
         progress=directory is not None,
+        nonfinite="rewind",
     )

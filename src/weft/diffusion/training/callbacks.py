@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import weft as wf
+from weft.io import disk
 from weft.io.directory import remove_unfinished
 from weft.io.durable import make_directories
 from weft.nn.lora.saving import as_saved
+from weft.train.rewind import ASIDE
 
 from .pictures import Prompt, Sampling, draw, facts_of, write_grid
 
@@ -40,6 +42,7 @@ class AdapterFiles(wf.train.Callback):
         """Write what an interruption has cost of the checkpoint that the run goes on from."""
         here = self.section.directory
         remove_unfinished(*[p for p in (here, self.folder, here / "previews") if p.is_dir()])
+        self._set_aside(trainer.step)
         name = self._numbered(trainer)
         if trainer.step and not all(self._file(name, x).exists() for x in self.section.layouts):
             self._write(trainer, name)
@@ -50,11 +53,36 @@ class AdapterFiles(wf.train.Callback):
         self._prune()
 
     def _prune(self) -> None:
-        """Remove all but the newest files of steps."""
+        """Remove all but the newest files of steps, and those whose checkpoints stay."""
+        kept = wf.io.steps(self.section.directory)
         for suffix in _SUFFIXES.values():
-            pattern = f"{self.section.name}-{'[0-9]' * 8}{suffix}.safetensors"
-            for old in sorted(self.folder.glob(pattern))[: -self.section.keep]:
-                old.unlink()
+            found = self._found(suffix)
+            for step in sorted(found)[: -self.section.keep]:
+                if step not in kept:
+                    found[step].unlink()
+
+    def _found(self, suffix: str) -> dict[int, Path]:
+        """The files of steps."""
+        name, end = f"{self.section.name}-", f"{suffix}.safetensors"
+        numbers = {p: p.name[len(name) : -len(end)] for p in self.folder.glob(f"*{end}")}
+        return {
+            int(n): p
+            for p, n in numbers.items()
+            if p.name.startswith(name) and n.isdecimal() and n == f"{int(n):08d}"
+        }
+
+    def on_error(self, trainer: Trainer, error: BaseException) -> None:
+        if isinstance(error, wf.errors.AnomalyError):
+            self._set_aside(max(wf.io.steps(self.section.directory), default=0))
+
+    def _set_aside(self, step: int) -> None:
+        """Move the files of steps that the run has gone back behind."""
+        aside = self.section.directory / ASIDE
+        for suffix in _SUFFIXES.values():
+            for later, path in self._found(suffix).items():
+                if later > step:
+                    make_directories(aside)
+                    disk.rename(path, aside / path.name)
 
     def on_fit_end(self, trainer: Trainer) -> None:
         self._write(trainer, self.section.name)

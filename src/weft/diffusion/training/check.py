@@ -14,7 +14,7 @@ from ..data import scan
 from ..flux import Flux
 from ..weights import model_sizes
 from . import build
-from .fitting import check_folders, check_paths, check_sizes
+from .fitting import check_folders, check_paths, check_sizes, check_validation
 
 if TYPE_CHECKING:
     from .config import TrainConfig
@@ -28,6 +28,7 @@ def check_run(config: TrainConfig, say: Callable[[Any], None]) -> None:
     """
     check_paths(config)
     check_folders(config)
+    check_validation(config)
     wf.zeros(0, device=config.train.device)  # an error if there is none of this name
     sizes = model_sizes(config.model.path)
     say(
@@ -41,7 +42,10 @@ def check_run(config: TrainConfig, say: Callable[[Any], None]) -> None:
     image, settings = encoders.image, build.make_settings(config)
     check_sizes(config, image)
     say(f"encoders: latents of {image.channels} channels, 1/{image.factor} of the pixels' sides")
-    report = scan(build.make_sources(config), settings.scan, settings.buckets)
+    report = scan(
+        *(build.make_sources(config), settings.scan, settings.buckets),
+        augmentation=settings.augmentation,
+    )
     say(report)
     if not report.samples:
         raise wf.errors.DatasetError("no image can be trained on; see the list of problems")

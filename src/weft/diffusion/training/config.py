@@ -81,6 +81,8 @@ class FolderSection:
     caption         for images without a text file; without it, they are a problem
     extension       of the text files
     masks           a folder of masks of the same names: the loss counts where they are white
+    mask_suffix     or the end of the names of masks beside their images, without extension:
+                    "-mask" makes cat-mask.png that of cat.png
     weight          what the loss of these images counts
     regularisation  whether they are there to keep what the model knows; they are left out of
                     validation
@@ -92,6 +94,7 @@ class FolderSection:
     caption: str | None = None
     extension: str = ".txt"
     masks: Path | None = None
+    mask_suffix: str | None = None
     weight: float = 1.0
     regularisation: bool = False
     recursive: bool = False

@@ -140,12 +140,6 @@ def _adapters(config: TrainConfig) -> Iterator[Problem]:
             yield ("adapter", "rules", i, "rank"), problem
         if not 0 <= rule.dropout < 1:
             yield ("adapter", "rules", i, "dropout"), f"{rule.dropout:g}, expected from 0 to 1"
-    if adapter.kind == "lokr" and config.output.layouts != ("kohya",):
-        yield (
-            ("output", "layouts"),
-            "LoKr adapters exist in the layout 'kohya' only, which LyCORIS and ComfyUI read; "
-            "diffusers has no loader for them",
-        )
 
 
 def _data(config: TrainConfig) -> Iterator[Problem]:

@@ -53,6 +53,18 @@ def check_folders(config: TrainConfig) -> None:
             raise wf.errors.ConfigError(f"{key}: {written} is model.path; give a folder of its own")
 
 
+def check_validation(config: TrainConfig) -> None:
+    """Raise if a share of the images is to be validated on, and none of them may be.
+
+    config  the configuration
+    """
+    if config.validation.share and all([folder.regularisation for folder in config.data]):
+        raise wf.errors.ConfigError(
+            "validation.share: all folders have regularisation = true, whose images are not "
+            "validated on; give validation.folder, or leave share out"
+        )
+
+
 def check_sizes(config: TrainConfig, image: ImageEncoder) -> None:
     """Raise if sizes in pixels are not whole tokens of the model.
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import weft as wf
+from weft.train.rewind import check_step, go_back
 
 from ..data import CachedDataset, CacheReport, Encoders, cache
 from ..weights import model_sizes
 from . import build
 from .callbacks import AdapterFiles, Previews
 from .config import TrainConfig, read_config
-from .fitting import check_folders, check_paths, check_sizes
+from .fitting import check_folders, check_paths, check_sizes, check_validation
 from .identity import RunIdentity
 from .out_of_memory import out_of_memory_explained
 from .pictures import Prompt, sampling_of
@@ -49,6 +50,7 @@ def prepare_data(
     """
     check_paths(config)
     check_folders(config)
+    check_validation(config)
     encoders = build.make_encoders(config.encoders, model_sizes(config.model.path))
     check_sizes(config, encoders.image)
     sources, settings = build.make_sources(config), build.make_settings(config)
@@ -99,11 +101,13 @@ def _previews(config: TrainConfig, data: RunData) -> Previews:
 def train(
     config: TrainConfig | str | PathLike[str],
     progress: Callable[[str, int, int], None] | None = None,
+    from_step: int | None = None,
 ) -> Path:
     """Train adapters; a run that was interrupted goes on. Returns the adapter file.
 
-    config    a TOML file, or what `read_config` gave
-    progress  of the cache: called with a stage, how much of it is done, and how much there is
+    config     a TOML file, or what `read_config` gave
+    progress   of the cache: called with a stage, how much of it is done, and how much there is
+    from_step  go on from the checkpoint of this step, and set later ones aside; 0: begin anew
 
     >>> import weft as wf
     >>> wf.diffusion.train("none.toml")
@@ -113,15 +117,20 @@ def train(
     """
     if not isinstance(config, TrainConfig):
         config = read_config(config)
-    return train_on(config, prepare_data(config, progress))
+    if from_step is not None:
+        check_step(config.output.directory, from_step)
+    return train_on(config, prepare_data(config, progress), from_step)
 
 
-def train_on(config: TrainConfig, data: RunData) -> Path:
+def train_on(config: TrainConfig, data: RunData, from_step: int | None = None) -> Path:
     """Train adapters on data that is in the cache; returns the adapter file.
 
-    config  the configuration
-    data    what `prepare_data` gave
+    config     the configuration
+    data       what `prepare_data` gave
+    from_step  as of `train`
     """
+    if from_step is not None:
+        go_back(config.output.directory, from_step)
     with out_of_memory_explained(config), _counted(config.train.device):
         _fit(config, data)
     layout = "" if "peft" in config.output.layouts else "-kohya"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import sqrt
+from math import nan, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +44,8 @@ class LowRank:
 
     def norm(self) -> float:
         """The Frobenius norm of the update, by the small matrices bᵀ·b and a·aᵀ."""
+        if self.magnitude is not None and not np.isfinite(self.magnitude).all():
+            return nan
         a, b = self.a.astype(np.float64), self.b.astype(np.float64)
         with np.errstate(all="ignore"):  # what is not finite is told by the result
             square = float(np.sum((b.T @ b) * (a @ a.T)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +18,7 @@ from .factors import Factors, Kronecker, LowRank, split, split_rows
 from .inject import adapt, linear_layers, replace_layers
 from .kronecker import LoKrLinear
 from .names import AdapterGroup, names_of
-from .reading import AdapterFile, read_adapter
+from .reading import AdapterFile, listed, read_adapter
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -35,6 +38,7 @@ def load_lora(model: Module, path: str | PathLike[str], prefix: str | None = Non
 
     Alphas may be tensors of the file, or metadata as PEFT and diffusers write it; without one,
     the strength is 1. An error lists everything that does not fit, and then nothing was changed.
+    Layers of text encoders in the file of a transformer are left out, with an `AdapterWarning`.
 
     >>> import tempfile
     >>> import weft as wf
@@ -50,6 +54,7 @@ def load_lora(model: Module, path: str | PathLike[str], prefix: str | None = Non
     layers = dict(linear_layers(model))
     faults = list(file.faults)
     found = assign(file, model, layers, prefix, faults)
+    faults += infinite_updates(found)
     present = {n: m for n, m in layers.items() if isinstance(m, AdaptedLinear)}
     if present:
         faults += _misfits(present, found)
@@ -58,6 +63,7 @@ def load_lora(model: Module, path: str | PathLike[str], prefix: str | None = Non
             f"load_lora: {file.path} does not fit {type(model).__name__}, nothing was loaded:\n  "
             + "\n  ".join(faults)
         )
+    warn_of_text(file, "load_lora", "not loaded")
     if not present:
         present = _add(model, layers, found)
     with no_grad():
@@ -75,9 +81,12 @@ def assign(
 ) -> dict[str, Factors]:
     """The update of each layer of the model that a file has one for; what is wrong is appended."""
     groups = names_of(model, layers).resolve(file.modules, prefix)
-    unknown = [m for m in file.modules if m not in groups]
+    text = set(file.text_modules) - groups.keys()
+    unknown = [m for m in file.modules if m not in groups and m not in text]
     if unknown:
         faults.append(f"unexpected modules: {', '.join(unknown)}")
+    elif text and not groups:
+        faults.append(f"layers of text encoders only: {listed(sorted(text))}")
     found: dict[str, Factors] = {}
     for module, group in groups.items():
         absent = [p for p in group.parts if p not in layers]
@@ -92,6 +101,28 @@ def assign(
         faults += [f"{module}: another module is {p} too" for p in parts if p in found]
         found |= parts
     return found
+
+
+def infinite_updates(found: Mapping[str, Factors]) -> list[str]:
+    """A line about updates that are not finite, if there are any."""
+    bad = [name for name, factors in found.items() if not isfinite(factors.norm())]
+    return [f"an update that is NaN or infinite: {listed(bad)}"] if bad else []
+
+
+def warn_of_text(file: AdapterFile, what: str, becomes: str) -> None:
+    """Warn of layers of text encoders beside others.
+
+    what     is done
+    becomes  what becomes of these layers
+    """
+    text, others = file.text_modules, len(file.modules) - len(file.text_modules)
+    if text and others:
+        warnings.warn(
+            f"{what}: {file.path}: {len(text)} layers of text encoders are {becomes}; the {others} "
+            f"others are. Left out: {listed(text)}",
+            errors.AdapterWarning,
+            stacklevel=3,
+        )
 
 
 def _parts(factors: Factors, group: AdapterGroup, layers: dict[str, Any]) -> dict[str, Factors]:

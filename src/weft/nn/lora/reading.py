@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ _KEY = re.compile(
     r"lokr_(?P<kron>w[12](?:_[ab])?)(?:\.(?P<adapter3>[^.]+?))??|"
     r"(?P<scalar>alpha|dora_scale))"
 )
+# Layers of text encoders beside those of a transformer: kohya's, and diffusers' names.
+_TEXT = re.compile(r"(?:lora_te\d*_|text_encoders?(?:_\d)?\.|te\d?\.).+")
 _FILES = ("adapter_model.safetensors", "pytorch_lora_weights.safetensors")
 _FOREIGN = ("lora_down", "lora_up", "dora_scale")  # spellings that PEFT does not have
 
@@ -49,6 +52,11 @@ class AdapterFile:
     dtypes: tuple[str, ...]
     metadata: dict[str, str]
     faults: list[str]
+
+    @property
+    def text_modules(self) -> list[str]:
+        """The modules that by their names are text encoders'."""
+        return [name for name in self.modules if _TEXT.fullmatch(name)]
 
 
 def read_adapter(path: str | PathLike[str]) -> AdapterFile:
@@ -205,6 +213,21 @@ class LoRASummary:
     dtypes: tuple[str, ...]
     metadata: dict[str, str]
     faults: list[str]
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the file, a line each: faults, and updates that are no use."""
+        zero = [n for n, m in self.modules.items() if m.norm == 0]
+        bad = [n for n, m in self.modules.items() if not isfinite(m.norm)]
+        found = [f"an update of 0, which changes nothing: {listed(zero)}"] if zero else []
+        found += [f"an update that is NaN or infinite: {listed(bad)}"] if bad else []
+        return [*self.faults, *found]
+
+
+def listed(names: list[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(names[:10]) + more
 
 
 def lora_summary(path: str | PathLike[str]) -> LoRASummary:

@@ -25,7 +25,7 @@ from .inject import adapted_layers, linear_layers
 from .kronecker import factorize
 from .loading import assign, factor_arrays
 from .names import AdapterGroup, AdapterNames, names_of
-from .reading import read_adapter
+from .reading import listed, read_adapter
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -95,6 +95,9 @@ def save_factors(
     path, layout, dtype, prefix  as of `save_lora`
     """
     names = names_of(model, layers)
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise errors.CheckpointNotFound(f"save_lora: no folder {folder}; create it first")
     if layout == "peft":
         arrays = _peft_arrays(found, f"{prefix}." if prefix else "")
         metadata = {}
@@ -293,7 +296,7 @@ def _faults_in_file(
         ("an update of 0, which changes nothing", zero),
         ("another update in the file than in the model", other),
     ):
-        faults += [f"{what}: {_listed(names)}"] if names else []
+        faults += [f"{what}: {listed(names)}"] if names else []
     return faults
 
 
@@ -304,11 +307,11 @@ def _unread(
     faults = names.unread(layout, kinds, {n: m.out_features for n, m in layers.items()})
     lokr = [n for n, k in kinds.items() if k == "lokr"]
     if layout == "peft" and lokr and len(lokr) < len(kinds):
-        faults.append(f"PEFT and diffusers read LoKr in files of its own only: {_listed(lokr)}")
+        faults.append(f"PEFT and diffusers read LoKr in files of its own only: {listed(lokr)}")
     elif layout == "peft" and lokr and not _peft_factor(found.values()):
         faults.append(
             "PEFT and diffusers split widths by one factor for all layers, which these shapes of "
-            f"LoKr do not come from: {_listed(lokr)}"
+            f"LoKr do not come from: {listed(lokr)}"
         )
     return faults
 
@@ -327,8 +330,3 @@ def _split(width: int, factor: int) -> tuple[int, int]:
     # LyCORIS puts the smaller factor first, PEFT the one that is given.
     divides = factor > 0 and width % factor == 0
     return (factor, width // factor) if divides else factorize(width, factor)
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    return ", ".join(names[:10]) + more
