@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ from rich.console import Console
 
 import weft as wf
 
+from .printing import show, write_any_text
 from .stopping import stoppable
 
 app = typer.Typer(
@@ -24,11 +26,12 @@ app = typer.Typer(
 
 ConfigFile = Annotated[Path, typer.Argument(help="the configuration, a TOML file")]
 AdapterFile = Annotated[Path, typer.Argument(help="an adapter, a safetensors file")]
-out, notes = Console(), Console(stderr=True)
+notes = Console(stderr=True)
 
 
 def run(arguments: list[str]) -> int:
     """Run a command; returns its exit status: 2 for what the user can mend, 130 if interrupted."""
+    write_any_text()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _say_warning
@@ -76,7 +79,7 @@ def train(
 
     read = read_config(config)
     if check:
-        check_run(read, out.print)
+        check_run(read, show)
         return
 
     def goes_on() -> str:
@@ -88,9 +91,9 @@ def train(
     with stoppable(say, goes_on):
         with _Stages() as stages:
             data = prepare_data(read, stages.show)
-        notes.print(data.report)
+        show(data.report, notes)
         file = train_on(read, data)
-    out.print(f"adapter: {file}", markup=False, highlight=False, soft_wrap=True)
+    show(f"adapter: {file}")
 
 
 @app.command()
@@ -102,7 +105,7 @@ def cache(config: ConfigFile) -> None:
     read = read_config(config)
     with stoppable(say, lambda: f"stopped; `weft cache {config}` goes on"), _Stages() as stages:
         data = prepare_data(read, stages.show)
-    out.print(data.report)
+    show(data.report)
 
 
 @app.command()
@@ -118,9 +121,9 @@ def estimate(
     with _Stages() as stages:
         found = estimate_run(config, not no_time, stages.show)
     if as_json:
-        out.print_json(data=found.to_dict())
+        show(json.dumps(found.to_dict(), indent=2))
     else:
-        out.print(estimate_table(found))
+        show(estimate_table(found))
 
 
 @app.command()
@@ -155,7 +158,7 @@ def sample(
         strength=strength,
         out=out_file,
     )
-    out.print(f"pictures: {path}", markup=False, highlight=False, soft_wrap=True)
+    show(f"pictures: {path}")
 
 
 @app.command()
@@ -163,7 +166,7 @@ def inspect(file: AdapterFile) -> None:
     """Say what is in an adapter file: layout, ranks, alphas, norms, modules."""
     from .tables import adapter_table
 
-    out.print(adapter_table(wf.nn.lora_summary(file)))
+    show(adapter_table(wf.nn.lora_summary(file)))
 
 
 @app.command()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def adapter_table(found: LoRASummary) -> Group:
     """The modules of an adapter file."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("module", overflow="fold")  # names are read whole
+    table.add_column("module", no_wrap=True)
     for name in ("kind", "shape", "rank", "alpha", "‖B·A‖"):
         table.add_column(name, no_wrap=True)
     for name, m in found.modules.items():

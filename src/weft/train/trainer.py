@@ -172,6 +172,7 @@ class Trainer:
         self._plan: TrainingPlan | Any = None  # the arguments of the last call of fit()
         self.cursor: Cursor | Any = None  # the run's position in its data
         self._logged: dict[str, float] = {}  # numbers of callbacks for the step's row
+        self._stepper: Stepper | None = None
         self._saved: tuple[int, ...] | None = None  # the run's position at the last save or load
 
     # For callbacks
@@ -234,6 +235,21 @@ class Trainer:
         4
         """
         self._logged |= numbers
+
+    def release(self) -> None:
+        """Free what compiled programs keep from one step to the next, until they run again.
+
+        For callbacks that take much memory by themselves.
+
+        >>> import weft as wf
+        >>> model = wf.nn.Linear(1, 1)
+        >>> trainer = wf.train.Trainer(model, wf.optim.SGD(model), wf.nn.MSELoss(), progress=False)
+        >>> trainer.release()
+        """
+        if self._stepper is not None:
+            self._stepper.release()
+        if self.compile and "_evaluated" in self.__dict__:
+            self._evaluated.release()  # type: ignore[attr-defined]
 
     def weights(self) -> dict[str, Any]:
         """Copies of the model's state and of the averages; frozen parameters with `save_frozen`.
@@ -365,7 +381,7 @@ class Trainer:
         own = arguments.self_averaging(self.optimizer)
         if own is not None:
             own.train()
-        stepper = self._make_stepper()
+        stepper = self._stepper = self._make_stepper()
         self.idle = plan.nothing_to_do(self.step, self.epoch, self.stopped)
         if self.idle is not None and not resumed:
             warnings.warn(self.idle, errors.NothingToDoWarning, stacklevel=3)

@@ -39,7 +39,7 @@ def changed(config):
         for f in fields(section):
             if f.name not in ("start", "rules"):
                 own = {f.name: another(getattr(section, f.name))}
-                yield f"{name}.{f.name}", replace(config, **{name: _with(section, own)})
+                yield f"{name}.{f.name}", _with(config, {name: _with(section, own)})
     rules = replace(config.adapter, rules=(AdapterRule("*", 2),))
     yield "adapter.rules", replace(config, adapter=rules)
     recipe = config.optimizer

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 _SUFFIXES = {"peft": "", "kohya": "-kohya"}
 
 
+def _make_room(trainer: Trainer) -> None:
+    """Free the programs' memory where there is a budget, for what takes memory by itself."""
+    if trainer.checkpoint is not None:
+        trainer.release()
+
+
 class AdapterFiles(wf.train.Callback):
     """Adapter files beside the checkpoints; with averages of the parameters, these are saved.
 
@@ -45,6 +51,9 @@ class AdapterFiles(wf.train.Callback):
             self._write(trainer, name)
         self._prune()
 
+    def on_save_start(self, trainer: Trainer) -> None:
+        _make_room(trainer)  # checkpoints copy moments, adapter files adapters
+
     def on_save(self, trainer: Trainer, path: Path) -> None:
         self._write(trainer, self._numbered(trainer))
         self._prune()
@@ -57,6 +66,7 @@ class AdapterFiles(wf.train.Callback):
                 old.unlink()
 
     def on_fit_end(self, trainer: Trainer) -> None:
+        _make_room(trainer)
         self._write(trainer, self.section.name)
 
     def _numbered(self, trainer: Trainer) -> str:
@@ -133,9 +143,11 @@ class Previews(wf.train.Callback):
     def draw(self, trainer: Trainer) -> Path:
         """Draw a grid now; returns its path."""
         model: Any = trainer.model
+        _make_room(trainer)  # previews are drawn in eager mode
         with trainer.averaged(), as_saved(model, self.dtype):
             pictures = draw(model, self.prompts, self.how, self.encoder)
         path = self.folder / f"step-{trainer.step:08d}.png"
-        facts = {"step": trainer.step, **facts_of(model, self.how, [p.text for p in self.prompts])}
+        texts = [p.text for p in self.prompts]
+        facts = {"step": trainer.step, **facts_of(model, self.how, texts, self.encoder.factor)}
         write_grid(path, pictures, facts)
         return path

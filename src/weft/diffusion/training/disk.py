@@ -30,10 +30,12 @@ def disk_bytes(
     one = adapters + parts.get("optimizer", 0) + parts.get("averages", 0)
     width = np.dtype("float32").itemsize if output.dtype == "float32" else 2
     file = adapters // np.dtype("float32").itemsize * width
+    steps = build.run_length(config, data.batches)
+    saves = -(-steps // output.save_every)
     return {
         "cache": _cache_bytes(config, sizes, data),
-        "checkpoints": one * (output.keep + 1),  # a new one is written before the oldest goes
-        "adapter files": file * len(output.layouts) * (output.keep + 2),
+        "checkpoints": one * min(output.keep + 1, saves),  # the oldest goes after a new one came
+        "adapter files": file * len(output.layouts) * (min(output.keep + 1, saves) + 1),
     }
 
 
