@@ -497,6 +497,9 @@ class Trainer:
         """
         means, position = Means(), random.get_state()
         weights = self._weights_in_use(averaged)
+        limited = self.checkpoint is not None and self.checkpoint.budget is not None
+        if limited:  # no program keeps its memory for another one
+            self.release()
         whole = getattr(loader, "all_batches", None)
         cursor = loader.state_dict() if whole is None and hasattr(loader, "state_dict") else None
         device = arguments.device_of(self.model)
@@ -509,6 +512,8 @@ class Trainer:
                     loss, metrics = self._evaluated(batch)
                     means.add({"loss": loss, **metrics}, self._objective.count(batch))
         finally:
+            if limited:
+                self.release()
             for module, training in modes:
                 module.training = training
             random.set_state(position)

@@ -26,7 +26,7 @@ def test_paths_are_beside_the_file(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_every_optimizer_by_name(name, tmp_path):
-    train = 'steps = 6'  # without averages, which one of them makes by itself
+    train = "steps = 6"  # without averages, which one of them makes by itself
     config = read_config(write_config(tmp_path, optimizer=f'name = "{name}"', train=train))
     p = wf.Parameter(wf.ones((4, 4)))
     optimizer = config.optimizer.make([("p", p)])
@@ -99,7 +99,7 @@ BAD = {
     ("images", 'crop = "random"'): "images.crops: latents are cached",
     ("images", "resolutions = [4096]"): "images.resolutions[0]: 4096, expected from",
     ("images", "flip = 2.0"): "images.flip: 2, expected at least 0 and at most 1",
-    ("encoders", 'clip = "c"'): "encoders: clip and t5 are both folders, or both 'hash'",
+    ("encoders", 'clip = "c"'): "encoders.clip: clip and t5 are both folders, or both 'hash'",
     ("encoders", 't5_tokenizer = "t"'): "encoders.t5_tokenizer: t5 is 'hash'",
     ("validation", 'folder = "v"\nshare = 0.1'): "validation.share: beside a folder",
     ("preview", "width = 15"): "preview.width: 15, expected an even number",

@@ -43,14 +43,17 @@ def changed(config):
     rules = replace(config.adapter, rules=(AdapterRule("*", 2),))
     yield "adapter.rules", replace(config, adapter=rules)
     recipe = config.optimizer
-    yield "optimizer.name", replace(config, optimizer=replace(recipe, name="lion"))
+    yield "optimizer.name", _with(config, {"optimizer": _with(recipe, {"name": "lion"})})
     for f in fields(recipe.config):
         if f.name != "lr":
             own = _with(recipe.config, {f.name: another(getattr(recipe.config, f.name))})
-            yield f"optimizer.{f.name}", replace(config, optimizer=replace(recipe, config=own))
+            yield (
+                f"optimizer.{f.name}",
+                _with(config, {"optimizer": _with(recipe, {"config": own})}),
+            )
     for name in ("ema", "unet_lr_scale", "seed"):
-        own = replace(config.train, **{name: another(getattr(config.train, name))})
-        yield f"train.{name}", replace(config, train=own)
+        own = _with(config.train, {name: another(getattr(config.train, name))})
+        yield f"train.{name}", _with(config, {"train": own})
     yield "model.guidance", replace(config, model=replace(config.model, guidance=3.5))
 
 

@@ -193,7 +193,11 @@ def _mask(file: FoundFile, size: Size, among: Pairing) -> tuple[str | None, str 
 def _stop(report: ScanReport) -> None:
     stops = [r for r in report.refused if r.action == "stop"]
     if stops:
-        more = f"\n  … and {len(stops) - _LISTED} more: `weft train --check`" if len(stops) > _LISTED else ""
+        more = (
+            f"\n  … and {len(stops) - _LISTED} more: `weft train --check`"
+            if len(stops) > _LISTED
+            else ""
+        )
         listed = "\n  ".join(str(r) for r in stops[:_LISTED])
         raise DatasetError(
             f"scan: {len(stops)} of {report.images} images have problems at which to stop:\n  "

@@ -66,6 +66,12 @@ class AdapterFiles(wf.train.Callback):
                 old.unlink()
 
     def on_fit_end(self, trainer: Trainer) -> None:
+        if trainer.idle is not None:
+            trainer.idle = (
+                f"nothing to do: the run in {self.section.directory} is at step {trainer.step}, "
+                f"epoch {trainer.epoch}, and train.steps and train.epochs count from its "
+                "beginning; raise them to go on, or give another output.directory"
+            )
         _make_room(trainer)
         self._write(trainer, self.section.name)
 

@@ -181,7 +181,7 @@ class TrainSection:
     compile           whether steps run as compiled programs
     clip_norm         the largest norm of the gradients
     ema               the decay of averages of the adapters
-    memory_budget_mb  MiB that a step may take, base included
+    memory_budget_mb  MiB that a run may take, base and previews included
     unet_lr_scale     what the learning rate of the transformer's adapters is multiplied by
     text_encoder_lr_scale  the same of text encoders' adapters, of which there are none yet
     deterministic     whether runs repeat to the bit on a GPU too

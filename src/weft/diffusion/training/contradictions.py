@@ -263,7 +263,8 @@ def _encoders(config: TrainConfig) -> Iterator[Problem]:
         if given and getattr(encoders, name) == "hash":
             yield ("encoders", f"{name}_tokenizer"), f"{name} is 'hash', which has no tokenizer"
     if (encoders.clip == "hash") != (encoders.t5 == "hash"):
-        yield ("encoders",), "clip and t5 are both folders, or both 'hash'"
+        folder = "clip" if encoders.t5 == "hash" else "t5"
+        yield ("encoders", folder), "clip and t5 are both folders, or both 'hash'"
 
 
 def _pictures(config: TrainConfig) -> Iterator[Problem]:

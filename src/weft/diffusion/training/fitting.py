@@ -24,7 +24,7 @@ from ..weights import model_sizes
 from . import build
 from .config import refuse
 from .contradictions import schedule_misfits
-from .footprint import Footprint, RunBytes, budget_text
+from .footprint import PREVIEWS, Footprint, RunBytes, budget_text
 from .identity import check_resume
 from .kinds import RunKinds, kinds_of_report
 from .throwaway import make_model
@@ -100,7 +100,7 @@ def over_budget(config: TrainConfig, memory: RunBytes) -> str:
     if budget is None or (memory.smallest is None and memory.peak <= budget * (1 << 20)):
         return ""
     least = budget_text(needed_budget(memory))
-    if memory.smallest is None and "previews" in memory.parts:
+    if PREVIEWS in memory.parts:
         return (
             f"{budget:g} is refused: previews take {least} MiB, with weights and moments; give "
             f"{least}, or a smaller preview.width and preview.height"

@@ -101,13 +101,15 @@ class Footprint:
         if progress is not None:
             progress("plan", len(work), len(work))
         largest = max(own, key=lambda k: (own[k], k))
-        if smallest:
-            parts = {**fixed, "what a step computes, at least": max(own.values()) - _sum(fixed)}
-            return RunBytes(parts, own, largest, max(smallest))
         for kind in data.validated:
             batch = self._validation_batch(kind)
             made = footprint.evaluation_program(self.trainer, batch)
             programs.add_evaluation(made, footprint.batch_bytes(batch))
+        if smallest:
+            least = {**fixed, "what a step computes, at least": max(own.values()) - _sum(fixed)}
+            parts = max(least, programs.parts(), key=_sum)
+            parts = self._with_previews(self._with_saving(parts, fixed), fixed)
+            return RunBytes(_ordered(parts), own, largest, max(max(smallest), _sum(parts)))
         parts = self._with_previews(self._with_saving(programs.parts(), fixed), fixed)
         if self.device != "cpu":
             parts["libraries' own"] = 2 * _LIBRARY
@@ -260,16 +262,16 @@ class _Programs:
         self._evaluations.append((p.arena, call | {"parameters kept": self._fixed["averages"]}))
 
     def _most(self, steps: list[Any], evaluations: list[Any]) -> dict[str, int]:
-        """All arenas stay, but for those of steps with a budget, of which one is there."""
-        staying = sum([a for a, _ in evaluations])
+        """All arenas stay; with a budget those of one step, or of one evaluation, are there."""
         most = self._kinds * (1 if self._accumulate == 1 else 4)  # programs that run
         arenas = sum(sorted([a for a, _ in steps], reverse=True)[:most])
+        evaluated = sum([a for a, _ in evaluations])
         found = []
         for arena, call in steps:
-            found.append({PROGRAMS: staying + (arena if self._limited else arenas)} | call)
-        one = max([a for a, _ in steps]) if self._limited else arenas
-        found += [{PROGRAMS: staying + one} | call for _, call in evaluations]
-        return max(found, key=_sum)
+            found.append({PROGRAMS: arena if self._limited else arenas + evaluated} | call)
+        there = evaluated if self._limited else arenas + evaluated
+        found += [{PROGRAMS: there} | call for _, call in evaluations]
+        return max(found, key=_sum, default={})
 
     def parts(self) -> dict[str, int]:
         """The parts of the peak."""

@@ -46,7 +46,9 @@ class RunIdentity(wf.train.Callback):
         refuse_other(self._now, self._data, saved)
 
 
-def refuse_other(now: Mapping[str, str], data: dict[str, Any] | None, saved: Mapping[str, Any]) -> None:
+def refuse_other(
+    now: Mapping[str, str], data: dict[str, Any] | None, saved: Mapping[str, Any]
+) -> None:
     """Raise if a run's settings or data are others than a checkpoint's.
 
     now    settings of the run

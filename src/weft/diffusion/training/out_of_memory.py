@@ -77,7 +77,8 @@ def explain(config: TrainConfig, why: str) -> wf.errors.BudgetExceeded:
         tight = replace(config, train=replace(config.train, memory_budget_mb=_IMPOSSIBLE))
         smallest = Footprint(tight, sizes, data).find().smallest
     head = f"out of memory on {config.train.device!r}: {_needed(config, memory)}"
-    text = f"{head}, and {_mib(free)} MiB are free. {_fitting(memory, smallest, free)} ({first})"
+    text = f"{head}, and {_mib(free)} MiB are free. {_fitting(memory, smallest, free)}"
+    text += f" ({first})" if memory.smallest is None else ""
     failure = wf.errors.BudgetExceeded(f"{text}. {_stays(config)}")
     failure.smallest = smallest
     return failure

@@ -70,7 +70,7 @@ class OptimizerRecipe:
             return None
         rest = {key: value for key, value in data.items() if key != "name"}
         if name == "adafactor" and "lr" in rest and rest.get("relative_step") is True:
-            text = "true beside lr, which sets the size of steps; leave one of them out"
+            text = "true beside lr, which is the largest step by itself; leave one of them out"
             problems.add((*place, "relative_step"), text)
         config = read_table(OPTIMIZERS[name][1], rest, place, problems)
         return None if config is None else cls(name, config)
@@ -174,7 +174,8 @@ class ScheduleRecipe:
             text = f"{self.name!r:.60} is not known; {nearest_name(str(self.name), SCHEDULES)}"
             raise Misfits([(("name",), text)])
         names = {f.name: f for f in fields(self.kind) if f.name not in RATES}
-        wrong = [((n,), unknown_key(n, names)) for n in self.options if n not in names]
+        wrong: list[tuple[Place, str]] = []
+        wrong += [((n,), unknown_key(n, names)) for n in self.options if n not in names]
         hints = get_type_hints(self.kind)
         for name in self.options.keys() & names:
             wrong += misfits(hints[name], self.options[name], (name,))
