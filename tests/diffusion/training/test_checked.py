@@ -22,7 +22,7 @@ from .tiny import make_files
 
 SOAK = bool(os.environ.get("WEFT_SOAK"))
 FIRST = int(os.environ.get("WEFT_SEED", "0"))
-RUNS = range(FIRST, FIRST + (400 if SOAK else 24))
+RUNS = range(FIRST, FIRST + (400 if SOAK else 12))
 
 
 @pytest.fixture(scope="module")

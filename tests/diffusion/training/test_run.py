@@ -75,7 +75,7 @@ def test_an_adapter_starts_where_another_ended(files, whole):
     again = run(
         *(files, "again"),
         adapter=f'start = "{whole["true"]}"',
-        optimizer='name = "sgd"\nlr = 0.0',
+        optimizer='name = "sgd"\nlr = 1e-30',
         preview="",
         validation="",
         train=f"{SECTIONS['train']}\ncompile = false".replace("steps = 6", "steps = 1"),

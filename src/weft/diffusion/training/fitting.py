@@ -41,7 +41,7 @@ def check_fit(config: TrainConfig, writes: bool = True) -> tuple[FluxConfig, Enc
     """Raise at whatever a run would refuse of a configuration, without its images.
 
     config  the configuration
-    writes  whether folders that are written are tried out
+    writes  whether the device, and folders that are written, are tried out
 
     Returns the model's sizes, and the encoders, of which nothing is loaded yet.
     """
@@ -49,6 +49,8 @@ def check_fit(config: TrainConfig, writes: bool = True) -> tuple[FluxConfig, Enc
     check_folders(config)
     if writes:
         check_writable(config)
+        with blaming(config, ("train", "device")):
+            wf.zeros(0, device=config.train.device)
     with blaming(config, ("model", "path")):
         sizes = stated_config(config.model.path) or model_sizes(config.model.path)
     with blaming(config, ("encoders",)):
@@ -272,8 +274,6 @@ def check_layers(config: TrainConfig, sizes: FluxConfig) -> None:
     sizes   of the model
     """
     check_patterns(config, linear_names(sizes))
-    with blaming(config, ("train", "device")):
-        wf.zeros(0, device=config.train.device)
     plain = replace(config, adapter=replace(config.adapter, start=None))
     with blaming(config, ("adapter",)):
         model: Any = make_model(plain, sizes, "cpu")

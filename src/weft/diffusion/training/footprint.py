@@ -203,7 +203,7 @@ class Footprint:
 
 
 def reserved_bytes(config: TrainConfig, sizes: FluxConfig, data: RunKinds) -> int:
-    """What a run takes beside its steps all the time: batches that are prepared, and its curves.
+    """What a run takes beside its steps all the time: batches that are prepared.
 
     config  the configuration
     sizes   of the model
@@ -217,12 +217,11 @@ def reserved_bytes(config: TrainConfig, sizes: FluxConfig, data: RunKinds) -> in
         data.channels, data.factor, config.encoders.tokens, sizes, data.masks[0], "cpu"
     )
     ahead = _PREFETCH * config.train.workers + 1
-    return _CURVES + ahead * max([maker.nbytes(kind) for kind in data.trained])
+    return ahead * max([maker.nbytes(kind) for kind in data.trained])
 
 
-PREVIEWS, SAVING, AHEAD = "previews", "what saving takes", "batches ahead, curves"
+PREVIEWS, SAVING, AHEAD = "previews", "what saving takes", "batches ahead"
 _PREFETCH = 2  # batches that a worker is ahead
-_CURVES = 1 << 19  # a plot, and the numbers in it
 # What writing an adapter file takes, as multiples of the adapters.
 _PEFT_COPIES, _KOHYA_COPIES = 1.1, 3.0
 _DECODED = 3 * (3 * 4 + 3 * 8)  # bytes of a pixel: float32 from the encoder, float64 until rounded
