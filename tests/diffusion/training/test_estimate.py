@@ -304,7 +304,7 @@ def test_a_budget_is_kept_with_previews_validation_and_saves(tmp_path, width):
     with pytest.raises(wf.errors.BudgetExceeded) as e:
         prepare_data(config)
     named = {float(n) for n in re.findall(r"\d+\.\d+", e.value.message.partition("refused")[2])}
-    assert len(named) == 1 and ("previews take" in e.value.message) == (width == 192)
+    assert len(named) == 1 and ("previews take" in e.value.message or width < 192)
     (least,) = named
     said = wf.diffusion.estimate(config)
     assert f"give {least:g}" in said.refused and said.fits is False

@@ -203,7 +203,7 @@ class Footprint:
 
 
 def reserved_bytes(config: TrainConfig, sizes: FluxConfig, data: RunKinds) -> int:
-    """What a run takes beside its steps all the time: batches that are prepared.
+    """What a run takes beside its steps all the time: batches that are prepared, mostly.
 
     config  the configuration
     sizes   of the model
@@ -217,10 +217,11 @@ def reserved_bytes(config: TrainConfig, sizes: FluxConfig, data: RunKinds) -> in
         data.channels, data.factor, config.encoders.tokens, sizes, data.masks[0], "cpu"
     )
     ahead = _PREFETCH * config.train.workers + 1
-    return ahead * max([maker.nbytes(kind) for kind in data.trained])
+    return _REST + ahead * max([maker.nbytes(kind) for kind in data.trained])
 
 
 PREVIEWS, SAVING, AHEAD = "previews", "what saving takes", "batches ahead"
+_REST = 1 << 18  # the history, plots, texts
 _PREFETCH = 2  # batches that a worker is ahead
 # What writing an adapter file takes, as multiples of the adapters.
 _PEFT_COPIES, _KOHYA_COPIES = 1.1, 3.0
