@@ -1,6 +1,7 @@
 """What has to stay when a run goes on: settings that make its numbers, every bit of the base."""
 
 from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def changed(config):
     yield "model.guidance", replace(config, model=replace(config.model, guidance=3.5))
 
 
-def _with(record, values):
+def _with(record: Any, values: dict[str, Any]) -> Any:
     """A frozen dataclass with other values, which need not be right ones."""
     assert is_dataclass(record)
     made = object.__new__(type(record))
