@@ -1,11 +1,14 @@
 """The commands, as a user types them."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import warnings
 
 import pytest
-from tests.diffusion.training.tiny import SIZES, make_files, write_config
+from tests.diffusion.training.tiny import SECTIONS, SIZES, make_files, write_config
 
 import weft as wf
 from weft.cli import main
@@ -53,7 +56,7 @@ def test_inspect(tmp_path, capsys):
     wf.nn.save_lora(model, tmp_path / "a.safetensors")
     assert main(["inspect", str(tmp_path / "a.safetensors")]) == 0
     shown = capsys.readouterr().out
-    assert "transformer.transformer_blocks.0.attn.to_q" in shown.replace("\n", "")
+    assert "transformer.transformer_blocks.0.attn.to_q" in shown
     assert "layout peft, 2 modules" in shown
 
 
@@ -108,3 +111,68 @@ def test_mistakes_are_told_without_a_traceback(arguments, message, capsys):
     assert main(arguments) == 2
     told = capsys.readouterr().err
     assert message in told.replace("\n", " ") and "Traceback" not in told
+
+
+def run_in(columns, encoding, *arguments):
+    """A command in a process of its own, whose output is a pipe: (status, stdout, stderr)."""
+    given = {**os.environ, "COLUMNS": columns, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    code = "import sys; from weft.cli import main; sys.exit(main(sys.argv[1:]))"
+    made = subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=given, capture_output=True, timeout=120
+    )
+    return made.returncode, made.stdout.decode(encoding), made.stderr.decode(encoding)
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory):
+    """Many images that cannot be used, in a folder with a long name."""
+    folder = tmp_path_factory.mktemp("a_home_of_a_user_with_projects_and_a_long_name")
+    make_files(folder)
+    for n in range(30):
+        (folder / "images" / f"broken-{n:03d}-ü.png").write_bytes(b"no image")
+    return folder
+
+
+def test_each_refused_image_is_a_line(refused, capsys):
+    """Also those after the first 20, and with problems at which to stop."""
+    path = str(write_config(refused))
+    assert main(["train", path, "--check"]) == 2
+    shown = capsys.readouterr()
+    for n in range(30):
+        file = refused / "images" / f"broken-{n:03d}-ü.png"
+        (line,) = [line for line in shown.out.splitlines() if str(file) in line]
+        assert "unreadable" in line and "save the image again" in line
+    assert "30 of 38 images have problems" in shown.err
+    assert main(["train", path]) == 2
+    assert "and 10 more: `weft train --check`" in capsys.readouterr().err
+    assert not (refused / "cache" / "latents").exists()
+
+
+def test_output_that_has_no_such_characters(refused, tmp_path):
+    """Narrow, and in ASCII: names are whole, and what cannot be written is an escape."""
+    path = str(
+        write_config(refused, "skip.toml", images=SECTIONS["images"] + '\nproblems = "skip"')
+    )
+    status, shown, told = run_in("30", "ascii", "train", path, "--check")
+    assert status == 0, told
+    file = refused / "images" / "broken-007-"
+    assert [line for line in shown.splitlines() if line.count(str(file)) == 1]
+    assert "16\\xd716" in shown
+    status, shown, told = run_in("30", "ascii", "estimate", path, "--no-time")
+    assert status == 0 and "at the peak" in shown, told
+
+
+def test_layers_in_narrow_output(tmp_path, capsys, monkeypatch):
+    model = wf.diffusion.Flux(SIZES, empty=True)
+    wf.nn.add_lora(model, "*", rank=1)
+    for _, p in model.lora_parameters():
+        wf.nn.init.ones_(p)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wf.nn.save_lora(model, tmp_path / "a.safetensors")
+    monkeypatch.setenv("COLUMNS", "30")
+    assert main(["inspect", str(tmp_path / "a.safetensors")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in wf.nn.lora_summary(tmp_path / "a.safetensors").modules:
+        (line,) = [text for text in lines if text.split()[:1] == [name]]
+        assert line.split()[1] == "lora"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ from rich.console import Console
 
 import weft as wf
 
+from .printing import show, write_any_text
 from .stopping import stoppable
 from .streams import lasting_streams
 
@@ -25,12 +27,13 @@ app = typer.Typer(
 
 ConfigFile = Annotated[Path, typer.Argument(help="the configuration, a TOML file")]
 AdapterFile = Annotated[Path, typer.Argument(help="an adapter, a safetensors file")]
-out, notes = Console(), Console(stderr=True)
+notes = Console(stderr=True)
 
 
 def run(arguments: list[str]) -> int:
     """Run a command; returns its exit status: 2 for what the user can mend, 130 if interrupted."""
     with lasting_streams():
+        write_any_text()
         return _run(arguments)
 
 
@@ -88,7 +91,7 @@ def train(
     if from_step is not None:
         check_step(read.output.directory, from_step)
     if check:
-        check_run(read, out.print)
+        check_run(read, show)
         return
 
     def goes_on() -> str:
@@ -99,10 +102,10 @@ def train(
 
     with stoppable(say, goes_on):
         with _Stages() as stages:
-            data = prepare_data(read, stages.show)
-        notes.print(data.report)
+            data = prepare_data(read, stages.show, from_step)
+        show(data.report, notes)
         file = train_on(read, data, from_step)
-    out.print(f"adapter: {file}", markup=False, highlight=False, soft_wrap=True)
+    show(f"adapter: {file}")
 
 
 @app.command()
@@ -114,7 +117,7 @@ def cache(config: ConfigFile) -> None:
     read = read_config(config)
     with stoppable(say, lambda: f"stopped; `weft cache {config}` goes on"), _Stages() as stages:
         data = prepare_data(read, stages.show)
-    out.print(data.report)
+    show(data.report)
 
 
 @app.command()
@@ -130,9 +133,9 @@ def estimate(
     with _Stages() as stages:
         found = estimate_run(config, not no_time, stages.show)
     if as_json:
-        out.print_json(data=found.to_dict())
+        show(json.dumps(found.to_dict(), indent=2))
     else:
-        out.print(estimate_table(found))
+        show(estimate_table(found))
 
 
 @app.command()
@@ -167,7 +170,7 @@ def sample(
         strength=strength,
         out=out_file,
     )
-    out.print(f"pictures: {path}", markup=False, highlight=False, soft_wrap=True)
+    show(f"pictures: {path}")
 
 
 @app.command()
@@ -176,7 +179,7 @@ def inspect(file: AdapterFile) -> None:
     from .tables import adapter_table
 
     found = wf.nn.lora_summary(file)
-    out.print(adapter_table(found))
+    show(adapter_table(found))
     for problem in found.problems:
         say(f"{file}: {problem}")
     if found.problems:

@@ -46,6 +46,13 @@ def _kinds(found: RunEstimate) -> Table:
 def _answer(found: RunEstimate) -> str:
     if found.refused:
         return f"does not fit: {found.refused}" + (". This does:" if found.remedies else "")
+    if found.budget is not None:
+        budget = f"the budget of {_mib(found.budget)} MiB is kept, with {_mib(found.peak)} MiB; "
+        return budget + _free(found)
+    return _free(found)
+
+
+def _free(found: RunEstimate) -> str:
     if found.free is None:
         return f"takes {_mib(found.peak)} MiB of {found.device}, whose free memory is not known"
     free = f"{_mib(found.peak)} of {_mib(found.free)} MiB that are free on {found.device}"

@@ -15,16 +15,13 @@ if TYPE_CHECKING:
 def adapter_table(found: LoRASummary) -> Group:
     """The modules of an adapter file."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("module", overflow="fold")  # names are read whole
+    table.add_column("module", no_wrap=True)
     for name in ("kind", "shape", "rank", "alpha", "‖B·A‖"):
         table.add_column(name, no_wrap=True)
     for name, m in found.modules.items():
         rank = "–" if m.rank is None else f"{m.rank}"
         shape = f"{m.shape[0]}×{m.shape[1]}"
         table.add_row(name, m.kind, shape, rank, f"{m.alpha:g}", f"{m.norm:.3g}")
-    idle = sum([not 0 < m.norm < float("inf") for m in found.modules.values()])
     lines = [f"layout {found.layout}, {len(found.modules)} modules, {', '.join(found.dtypes)}"]
-    if idle:
-        lines.append(f"{idle} of them do nothing: their update is zero or not finite")
     lines += [f"{key} = {value[:200]}" for key, value in found.metadata.items()]
-    return Group(table, Text("\n".join([*lines, *found.faults])))
+    return Group(table, Text("\n".join(lines)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from math import isfinite
@@ -18,6 +19,17 @@ from .toml_lines import key_lines
 Config = TypeVar("Config")
 
 LONGEST = 1 << 20  # bytes of a file
+
+
+class Misfits(errors.ConfigError):
+    """Values of a configuration that cannot be, with their places.
+
+    found  what is wrong at each place
+    """
+
+    def __init__(self, found: Iterable[tuple[Place, str]]):
+        self.found: list[tuple[Place, str]] = [*found]
+        super().__init__("\n".join([f"{spelled(p)}: {t}" if p else t for p, t in self.found]))
 
 
 class Problems:
@@ -132,8 +144,35 @@ def read_table(kind: Any, data: Any, place: Place, problems: Problems) -> Any:
     try:
         return kind(**values)
     except errors.WeftError as e:
-        problems.add(place, str(e))
+        for where, text in misfits_of(kind, e):
+            problems.add((*place, *where), text)
         return None
+
+
+def misfits_of(kind: Any, error: errors.WeftError) -> list[tuple[Place, str]]:
+    """What a dataclass refuses of its fields: the field's name, and what is said of it.
+
+    kind   the dataclass; its messages are as `Kind: field=value, expected …`
+    error  that it raised
+
+    >>> from dataclasses import dataclass
+    >>> import weft as wf
+    >>> from weft.io.typed_toml import misfits_of
+    >>> @dataclass
+    ... class Noise:
+    ...     std: float
+    >>> misfits_of(Noise, wf.errors.ArgumentError("Noise: std=0, expected a number > 0"))
+    [(('std',), '0, expected a number > 0')]
+    """
+    if isinstance(error, Misfits):
+        return error.found
+    text = re.sub(r"^\w+: ", "", error.message)
+    names = "|".join([f.name for f in fields(kind)])
+    first = re.match(rf"({names})(?:=| is (?!more|less|empty))", text)
+    if first is not None:
+        return [((first[1],), text[first.end() :])]
+    named = re.search(rf"\b({names})\b", text)
+    return [((), text) if named is None else ((named[1],), text)]
 
 
 def unknown_key(key: str, known: Any) -> str:
@@ -163,6 +202,53 @@ def read_value(hint: Any, value: Any, place: Place, problems: Problems) -> Any:
     near = _nearest(hint, value)
     problems.add(place, f"{_shown(value)}, expected {_expected(hint)}{near}")
     return None
+
+
+def misfits(hint: Any, value: Any, place: Place = ()) -> Iterator[tuple[Place, str]]:
+    """The places at which a value is not what `read_value` would give for the same types.
+
+    hint   a type
+    value  that was made in Python
+    place  where it is
+
+    >>> from dataclasses import dataclass
+    >>> from typing import Literal
+    >>> from weft.io.typed_toml import misfits
+    >>> @dataclass(frozen=True)
+    ... class Run:
+    ...     steps: int = 10
+    ...     layouts: tuple[Literal["a", "b"], ...] = ()
+    >>> list(misfits(Run, Run(layouts=("c",))))
+    [(('layouts', 0), "'c', expected 'a' or 'b'")]
+    """
+    if is_dataclass(hint):
+        if not isinstance(value, hint if isinstance(hint, type) else object):
+            yield place, f"{value!r:.60}, expected a {getattr(hint, '__name__', hint)}"
+            return
+        hints = get_type_hints(hint)
+        for f in fields(hint):
+            if f.init:
+                yield from misfits(hints[f.name], getattr(value, f.name), (*place, f.name))
+    elif value is None and NoneType in get_args(hint):
+        return
+    elif get_origin(hint) is tuple and isinstance(value, tuple):
+        kind = get_args(hint)[0]
+        for i, item in enumerate(value):
+            yield from misfits(kind, item, (*place, i))
+    elif not any(_is_of(kind, value) for kind in _alternatives(hint)):
+        near = _nearest(hint, value)
+        yield place, f"{value!r:.60}, expected {_expected(hint)}{near}"
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    """Whether a value made in Python is of a plain type."""
+    if get_origin(kind) is Literal or kind is float:
+        return _fits(kind, value)
+    if kind in (int, str, bool):
+        return type(value) is kind
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple)
+    return kind is Any or isinstance(value, get_origin(kind) or kind)
 
 
 def _sequence(hint: Any, value: Any, place: Place, problems: Problems) -> Any:
@@ -231,7 +317,7 @@ def _expected(hint: Any) -> str:
         elif get_origin(kind) is tuple:
             words.append(_expected(kind))
         else:
-            words.append(_WORDS[kind])
+            words.append(_WORDS.get(kind, str(kind)))
     return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
 
 

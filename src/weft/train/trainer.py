@@ -179,6 +179,7 @@ class Trainer:
         self._plan: TrainingPlan | Any = None  # the arguments of the last call of fit()
         self.cursor: Cursor | Any = None  # the run's position in its data
         self._logged: dict[str, float] = {}  # numbers of callbacks for the step's row
+        self._stepper: Stepper | None = None
         self._saved: tuple[int, ...] | None = None  # the run's position at the last save or load
 
     # For callbacks
@@ -241,6 +242,21 @@ class Trainer:
         4
         """
         self._logged |= numbers
+
+    def release(self) -> None:
+        """Free what compiled programs keep from one step to the next, until they run again.
+
+        For callbacks that take much memory by themselves.
+
+        >>> import weft as wf
+        >>> model = wf.nn.Linear(1, 1)
+        >>> trainer = wf.train.Trainer(model, wf.optim.SGD(model), wf.nn.MSELoss(), progress=False)
+        >>> trainer.release()
+        """
+        if self._stepper is not None:
+            self._stepper.release()
+        if self.compile and "_evaluated" in self.__dict__:
+            self._evaluated.release()  # type: ignore[attr-defined]
 
     def weights(self) -> dict[str, Any]:
         """Copies of the model's state and of the averages; frozen parameters with `save_frozen`.
@@ -372,7 +388,7 @@ class Trainer:
         own = arguments.self_averaging(self.optimizer)
         if own is not None:
             own.train()
-        stepper = self._make_stepper()
+        stepper = self._stepper = self._make_stepper()
         self.idle = plan.nothing_to_do(self.step, self.epoch, self.stopped)
         if self.idle is not None and not resumed:
             warnings.warn(self.idle, errors.NothingToDoWarning, stacklevel=3)
@@ -488,6 +504,9 @@ class Trainer:
         """
         means, position = Means(), random.get_state()
         weights = self._weights_in_use(averaged)
+        limited = self.checkpoint is not None and self.checkpoint.budget is not None
+        if limited:  # no program keeps its memory for another one
+            self.release()
         whole = getattr(loader, "all_batches", None)
         cursor = loader.state_dict() if whole is None and hasattr(loader, "state_dict") else None
         device = arguments.device_of(self.model)
@@ -500,6 +519,8 @@ class Trainer:
                     loss, metrics = self._evaluated(batch)
                     means.add({"loss": loss, **metrics}, self._objective.count(batch))
         finally:
+            if limited:
+                self.release()
             for module, training in modes:
                 module.training = training
             random.set_state(position)

@@ -86,6 +86,7 @@ def test_settings_and_facts(files, latents):
     facts = json.loads(out.with_suffix(".json").read_text())
     assert facts["adapter"] is None and facts["base"] == str(files / "model")
     assert facts["prompts"] == ["a red circle", "b"] and facts["guidance"] == 3.5
+    assert (facts["width"], facts["height"]) == (8, 16)  # pixels, of each of the pictures
     file = train(config)
     own: dict[str, Any] = {"prompts": ["one of its own"], "steps": 3, "guidance": 2.0, "seed": 7}
     own |= {"width": 12, "height": 8}

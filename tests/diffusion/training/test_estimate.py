@@ -3,6 +3,8 @@
 import gc
 import json
 import os
+import re
+import shutil
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -15,9 +17,10 @@ from weft.backend.shared import threads
 from weft.cli import main
 from weft.diffusion.data.demo import draw_shapes
 from weft.diffusion.training import build, estimate
+from weft.diffusion.training.callbacks import AdapterFiles
 from weft.diffusion.training.config import TrainConfig, read_config
 from weft.diffusion.training.kinds import find_kinds
-from weft.diffusion.training.run import prepare_data
+from weft.diffusion.training.run import prepare_data, train_on
 from weft.diffusion.training.throwaway import BatchKind, BatchMaker
 from weft.diffusion.training.validation import ValidationBatches
 from weft.profile import Counter
@@ -62,7 +65,10 @@ def measured_peak(config: TrainConfig) -> int:
         model = build.load_model(config)
         build.add_adapters(model, config)
         loader = build.make_loader(data.trained, config)
-        trainer = build.make_trainer(config, model, 1)
+        output = config.output
+        shutil.rmtree(output.directory, ignore_errors=True)
+        options = [AdapterFiles(output)], output.directory, data.reserve
+        trainer = build.make_trainer(config, model, 1, *options)
         gc.collect()
         counter.reset_peak()  # layers are quantised in float32, before there are steps
         validation = None
@@ -164,7 +170,7 @@ def test_random_runs(tmp_path, seed):
 
 def test_a_part_that_is_left_out_is_noticed(tmp_path, monkeypatch):
     """A planted mistake: the moments, the averages or the arena are forgotten."""
-    sections = settings(True, "plain", "ema = 0.9\n") | {"adapter": "rank = 24"}
+    sections = settings(True, "plain", "ema = 0.9\n") | {"adapter": "rank = 48"}
     config = read_config(write_run(tmp_path, **sections))
     measured = measured_peak(config)
     said = wf.diffusion.estimate(config)
@@ -185,7 +191,7 @@ def test_the_batches_are_those_of_a_run(tmp_path):
     )
     data = prepare_data(config)
     loader = build.make_loader(data.trained, config)
-    kinds = find_kinds(config, sizes)
+    kinds = find_kinds(config, data.encoders)
     found: dict[BatchKind, int] = {}
     maker = BatchMaker(kinds.channels, kinds.factor, 4, sizes, kinds.masks[0], "cpu")
     for batch in loader:
@@ -280,3 +286,63 @@ def test_eager_mode_on_a_gpu_is_refused(tmp_path):
     sections = settings(False, "plain", 'device = "cuda"\n')
     with pytest.raises(wf.errors.ConfigError, match="estimate them with compile = true"):
         wf.diffusion.estimate(write_run(tmp_path, **sections))
+
+
+def budgeted(folder, budget, width, **sections):
+    preview = f'prompts = ["a", "b"]\nwidth = {width}\nheight = {width}\nevery = 2\nsteps = 2'
+    more = f"ema = 0.9\nmemory_budget_mb = {budget}\n"
+    chosen = {**settings(True, "plain", more), "preview": preview, **sections}
+    return write_config(folder, **chosen)
+
+
+@pytest.mark.parametrize("width", [32, 192])
+def test_a_budget_is_kept_with_previews_validation_and_saves(tmp_path, width):
+    """A refusal names one budget; that is accepted, and the whole run keeps it."""
+    sections = {"validation": "share = 0.3\nevery = 2\nlevels = 1"}
+    write_run(tmp_path, "wide", count=6)
+    config = read_config(budgeted(tmp_path, 1, width, **sections))
+    with pytest.raises(wf.errors.BudgetExceeded) as e:
+        prepare_data(config)
+    named = {float(n) for n in re.findall(r"\d+\.\d+", e.value.message.partition("refused")[2])}
+    assert len(named) == 1 and ("previews take" in e.value.message or width < 192)
+    (least,) = named
+    said = wf.diffusion.estimate(config)
+    assert f"give {least:g}" in said.refused and said.fits is False
+    assert said.smallest_budget is not None and said.smallest_budget <= least * MIB
+    config = read_config(budgeted(tmp_path, least, width, **sections))
+    said = wf.diffusion.estimate(config)
+    assert said.refused == "" and said.peak <= least * MIB and said.budget == int(least * MIB)
+    data = prepare_data(config)
+    gc.collect()
+    with Counter() as counter:
+        train_on(config, data)
+    assert counter.peak <= (least + 0.05) * MIB
+    assert counter.peak == pytest.approx(said.peak, rel=TOLERANCE)
+
+
+def test_the_peak_with_previews(tmp_path):
+    """Without a budget, programs keep their memory while previews are drawn."""
+    preview = 'prompts = ["a", "b"]\nwidth = 128\nheight = 128\nevery = 1\nsteps = 2'
+    sections = {**settings(True, "plain"), "preview": preview}
+    config = read_config(write_run(tmp_path, "wide", count=4, **sections))
+    said, data = wf.diffusion.estimate(config), prepare_data(config)
+    gc.collect()
+    with Counter() as counter:
+        train_on(config, data)
+    assert "previews" in said.parts()
+    assert counter.peak == pytest.approx(said.peak, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(("steps", "every", "keep"), [(2, 250, 3), (4, 1, 2), (5, 2, 9)])
+def test_the_disk_is_that_of_the_checkpoints_there_are(tmp_path, steps, every, keep):
+    lines = f'steps = {steps}\nbatch = 2\nprecision = "float32"\ncompile = false'
+    output = f'directory = "run"\nsave_every = {every}\nkeep = {keep}'
+    path = write_run(tmp_path, train=lines, output=output)
+    said = wf.diffusion.estimate(path).disk
+    wf.diffusion.train(path)
+    adapters = [p.stat().st_size for p in (tmp_path / "run" / "adapters").iterdir()]
+    saves = len(list((tmp_path / "run").glob("step-*")))
+    one = said["checkpoints"] // min(keep + 1, -(-steps // every))
+    assert saves <= said["checkpoints"] // one <= saves + 1
+    whole = said["adapter files"] / sum(adapters)
+    assert 0.8 < whole < (len(adapters) + 1) / len(adapters) + 0.2

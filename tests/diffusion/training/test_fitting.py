@@ -31,11 +31,11 @@ def test_everything_that_is_not_there_is_listed(look, files):
     }
     with pytest.raises(wf.errors.ConfigError) as e:
         look(read_config(write_config(files, "paths.toml", **sections)))
-    keys = [line.partition(":")[0] for line in e.value.message.splitlines()[:-1]]
-    assert keys == [
+    keys = {line.split(":")[2].strip() for line in e.value.message.splitlines()}
+    assert keys == {
         *("model.path", "adapter.start", "validation.folder"),
         *("encoders.vae", "encoders.clip", "encoders.t5"),
-    ]
+    }
     assert f"{files / 'modle'} does not exist" in e.value.message
 
 
@@ -48,10 +48,9 @@ def test_sizes_are_whole_tokens(look, files):
     }
     with pytest.raises(wf.errors.ConfigError) as e:
         look(read_config(write_config(files, "sizes.toml", **sections)))
-    assert e.value.message.splitlines()[:2] == [
-        "images.step: 2, expected a multiple of 4",
-        "preview.height: 18, expected a multiple of 4",
-    ]
+    first, second = e.value.message.splitlines()
+    assert "images.step: 2, expected a multiple of 4" in first
+    assert "preview.height: 18, expected a multiple of 4" in second
 
 
 @pytest.mark.parametrize("look", [check, prepare_data])
@@ -91,7 +90,7 @@ def test_sizes_without_previews(files):
 @pytest.mark.parametrize(
     ("section", "lines", "message"),
     [
-        ("train", "steps = 1\ndevice = 'gpu'", "device 'gpu': expected 'cpu'"),
+        ("train", "steps = 1\ndevice = 'gpu'", "train.device: 'gpu', expected 'cpu'"),
         (
             "adapter",
             "targets = ['*.attn1.to_q']",

@@ -1,6 +1,7 @@
 """What has to stay when a run goes on: settings that make its numbers, every bit of the base."""
 
 from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,22 +40,25 @@ def changed(config):
         for f in fields(section):
             if f.name not in ("start", "rules"):
                 own = {f.name: another(getattr(section, f.name))}
-                yield f"{name}.{f.name}", replace(config, **{name: _with(section, own)})
+                yield f"{name}.{f.name}", _with(config, {name: _with(section, own)})
     rules = replace(config.adapter, rules=(AdapterRule("*", 2),))
     yield "adapter.rules", replace(config, adapter=rules)
     recipe = config.optimizer
-    yield "optimizer.name", replace(config, optimizer=replace(recipe, name="lion"))
+    yield "optimizer.name", _with(config, {"optimizer": _with(recipe, {"name": "lion"})})
     for f in fields(recipe.config):
         if f.name != "lr":
             own = _with(recipe.config, {f.name: another(getattr(recipe.config, f.name))})
-            yield f"optimizer.{f.name}", replace(config, optimizer=replace(recipe, config=own))
+            yield (
+                f"optimizer.{f.name}",
+                _with(config, {"optimizer": _with(recipe, {"config": own})}),
+            )
     for name in ("ema", "unet_lr_scale", "seed"):
-        own = replace(config.train, **{name: another(getattr(config.train, name))})
-        yield f"train.{name}", replace(config, train=own)
+        own = _with(config.train, {name: another(getattr(config.train, name))})
+        yield f"train.{name}", _with(config, {"train": own})
     yield "model.guidance", replace(config, model=replace(config.model, guidance=3.5))
 
 
-def _with(record, values):
+def _with(record: Any, values: dict[str, Any]) -> Any:
     """A frozen dataclass with other values, which need not be right ones."""
     assert is_dataclass(record)
     made = object.__new__(type(record))

@@ -83,13 +83,6 @@ class CacheReport:
     def __str__(self) -> str:
         return "\n".join([str(self.scan), *self._lines()])
 
-    def __rich__(self) -> Any:
-        """The report for a console of rich."""
-        from rich.console import Group
-        from rich.text import Text
-
-        return Group(self.scan, Text("\n".join(self._lines())))
-
 
 def cache(
     sources: Sequence[Source],
@@ -98,6 +91,7 @@ def cache(
     directory: str | os.PathLike[str],
     progress: Progress | None = None,
     prompts: Sequence[str] = (),
+    examine: Callable[[ScanReport], Any] | None = None,
 ) -> tuple[CachedDataset, CacheReport]:
     """Compute what is missing of a cache; the dataset over it, and what was done.
 
@@ -114,6 +108,7 @@ def cache(
     progress   called with a stage ("scan", "check", "latents", "text"), how much of it is
                done, and how much there is
     prompts    further texts to encode
+    examine    called with what was found, before anything is encoded; it may raise
 
     >>> import tempfile
     >>> from weft.diffusion.data.demo import draw_shapes
@@ -136,6 +131,8 @@ def cache(
     with locked(root):
         unfinished = sweep(root)
         report = _scan_folders(sources, settings, root, tell)
+        if examine is not None:
+            examine(report)
         dataset = CachedDataset(report.samples, encoders, settings, root, prompts)
         work = _Work(dataset, encoders, tell)
         work.check_entries()

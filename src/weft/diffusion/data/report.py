@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .folders import Ignored, printable
 from .settings import PROBLEMS
@@ -141,23 +141,3 @@ class ScanReport:
         lines += [f"refused ({r.action}): {r}" for r in self.refused]
         lines += [f"ignored: {printable(i.path)}: {i.reason}" for i in self.ignored]
         return "\n".join(lines)
-
-    def __rich__(self) -> Any:
-        """The report as tables, for a console of rich."""
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
-
-        parts: list[Any] = [Text("\n".join(self._summary()))]
-        sizes = Table("width", "height", "images", title="Buckets")
-        for (width, height), n in self.buckets().items():
-            sizes.add_row(str(width), str(height), str(n))
-        listed = Table("image", "problem", "found", "what to do", title="Refused images")
-        for r in self.refused:
-            # Text, and not markup: a file's name may hold brackets.
-            cells = (printable(r.path), r.problem, printable(r.detail), PROBLEMS[r.problem])
-            listed.add_row(*map(Text, cells))
-        others = Table("file", "reason", title="Ignored files")
-        for i in self.ignored:
-            others.add_row(Text(printable(i.path)), Text(i.reason))
-        return Group(*parts, *[t for t in (sizes, listed, others) if t.row_count])

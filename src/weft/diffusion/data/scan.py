@@ -71,6 +71,20 @@ def scan(
     ...     scan([Source(folder)]).images
     0
     """
+    report = look_through(sources, settings, buckets, progress, measure, augmentation)
+    _stop(report)
+    return report
+
+
+def look_through(
+    sources: Sequence[Source],
+    settings: ScanSettings | None = None,
+    buckets: BucketSettings | None = None,
+    progress: Callable[[str, int, int], Any] | None = None,
+    measure: Measure | None = None,
+    augmentation: Augmentation | None = None,
+) -> ScanReport:
+    """What `scan` does, without an error at problems at which to stop."""
     settings = ScanSettings() if settings is None else settings
     buckets = BucketSettings() if buckets is None else buckets
     measure = measure_with(settings) if measure is None else measure
@@ -97,7 +111,6 @@ def scan(
     )
     if not report.adds_up():
         raise DatasetError(f"scan: files were not accounted for, which is a defect here:\n{report}")
-    _stop(report)
     return report
 
 
@@ -215,7 +228,11 @@ def _overlap(a: Box, b: Box) -> bool:
 def _stop(report: ScanReport) -> None:
     stops = [r for r in report.refused if r.action == "stop"]
     if stops:
-        more = f"\n  … and {len(stops) - _LISTED} more" if len(stops) > _LISTED else ""
+        more = (
+            f"\n  … and {len(stops) - _LISTED} more: `weft train --check`"
+            if len(stops) > _LISTED
+            else ""
+        )
         listed = "\n  ".join(str(r) for r in stops[:_LISTED])
         raise DatasetError(
             f"scan: {len(stops)} of {report.images} images have problems at which to stop:\n  "

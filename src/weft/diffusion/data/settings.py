@@ -15,7 +15,7 @@ from ...errors import ArgumentError
 PROBLEMS = {
     "unreadable": "save the image again",
     "truncated": "copy or save the image again",
-    "huge": "scale the image down, or raise max_pixels or max_bytes",
+    "huge": "scale the image down, or raise max_pixels or max_bytes (TOML: in [images])",
     "animated": "save one frame as an image of its own",
     "too-small": "take a larger image, add a lower resolution, or allow upscale",
     "aspect": "crop the image, or lower keep",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import weft as wf
+from weft.nn.lora.inject import adapted_layers
 
 from ..data import (
     Augmentation,
@@ -64,7 +65,7 @@ def make_settings(config: TrainConfig) -> DataSettings:
     if images.orders > 1:
         shuffle = TokenShuffle(images.separator, images.keep_parts, images.orders)
     return DataSettings(
-        ScanSettings(alpha=images.alpha, otherwise=images.problems),
+        ScanSettings(images.max_pixels, images.max_bytes, images.alpha, images.problems),
         BucketSettings(
             images.resolutions,
             images.step,
@@ -96,12 +97,6 @@ def make_encoders(section: EncodersSection, sizes: FluxConfig) -> Encoders:
             section.device,
             section.dtype,
             digests,
-        )
-    if 4 * image.channels != sizes.in_channels:
-        raise wf.errors.ConfigError(
-            f"the encoder of images gives {image.channels} channels, four of which in a token are "
-            f"{4 * image.channels}, and the model takes {sizes.in_channels}: give the autoencoder "
-            "that the model was trained with in encoders.vae"
         )
     return Encoders(image, text)
 
@@ -145,6 +140,11 @@ def add_adapters(model: Any, config: TrainConfig) -> list[str]:
     if section.start is not None:
         wf.nn.load_lora(model, section.start)
     return names
+
+
+def adapted(model: Any) -> set[str]:
+    """The names of a model's layers that have adapters."""
+    return {*adapted_layers(model)}
 
 
 def make_optimizer(model: Any, config: TrainConfig) -> Optimizer:
@@ -192,6 +192,7 @@ def make_trainer(
     steps: int,
     callbacks: Sequence[Any] = (),
     directory: Path | None = None,
+    reserve: int = 0,
 ) -> Any:
     """The trainer of a run: objective, optimizer, schedule.
 
@@ -200,11 +201,13 @@ def make_trainer(
     steps      how long the run is
     callbacks  what is called while it goes on
     directory  where checkpoints go; None: there are none, and nothing is printed
+    reserve    bytes of the budget that steps do not get
     """
     train, output, lr = config.train, config.output, config.optimizer.lr
     budget = None
     if train.memory_budget_mb is not None:
-        budget = wf.CheckpointConfig("auto", memory_budget_mb=train.memory_budget_mb)
+        left = max(train.memory_budget_mb - reserve / (1 << 20), 1 / 1024)
+        budget = wf.CheckpointConfig("auto", memory_budget_mb=left)
     return wf.train.Trainer(
         model,
         make_optimizer(model, config),

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 _SUFFIXES = {"peft": "", "kohya": "-kohya"}
 
 
+def _make_room(trainer: Trainer) -> None:
+    """Free the programs' memory where there is a budget, for what takes memory by itself."""
+    if trainer.checkpoint is not None:
+        trainer.release()
+
+
 class AdapterFiles(wf.train.Callback):
     """Adapter files beside the checkpoints; with averages of the parameters, these are saved.
 
@@ -47,6 +53,9 @@ class AdapterFiles(wf.train.Callback):
         if trainer.step and not all(self._file(name, x).exists() for x in self.section.layouts):
             self._write(trainer, name)
         self._prune()
+
+    def on_save_start(self, trainer: Trainer) -> None:
+        _make_room(trainer)  # checkpoints copy moments, adapter files adapters
 
     def on_save(self, trainer: Trainer, path: Path) -> None:
         self._write(trainer, self._numbered(trainer))
@@ -85,6 +94,13 @@ class AdapterFiles(wf.train.Callback):
                     disk.rename(path, aside / path.name)
 
     def on_fit_end(self, trainer: Trainer) -> None:
+        if trainer.idle is not None:
+            trainer.idle = (
+                f"nothing to do: the run in {self.section.directory} is at step {trainer.step}, "
+                f"epoch {trainer.epoch}, and train.steps and train.epochs count from its "
+                "beginning; raise them to go on, or give another output.directory"
+            )
+        _make_room(trainer)
         self._write(trainer, self.section.name)
 
     def _numbered(self, trainer: Trainer) -> str:
@@ -161,9 +177,11 @@ class Previews(wf.train.Callback):
     def draw(self, trainer: Trainer) -> Path:
         """Draw a grid now; returns its path."""
         model: Any = trainer.model
+        _make_room(trainer)  # previews are drawn in eager mode
         with trainer.averaged(), as_saved(model, self.dtype):
             pictures = draw(model, self.prompts, self.how, self.encoder)
         path = self.folder / f"step-{trainer.step:08d}.png"
-        facts = {"step": trainer.step, **facts_of(model, self.how, [p.text for p in self.prompts])}
+        texts = [p.text for p in self.prompts]
+        facts = {"step": trainer.step, **facts_of(model, self.how, texts, self.encoder.factor)}
         write_grid(path, pictures, facts)
         return path

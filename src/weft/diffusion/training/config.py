@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from weft.io.typed_toml import read_toml
+from weft.io.toml_lines import Path as Place
+from weft.io.typed_toml import Misfits, Problems, misfits, read_toml
 
 from ..flow import NoiseConfig
 from .contradictions import contradictions
@@ -117,6 +119,8 @@ class ImagesSection:
     orders           how many orders of the parts of a caption there are; 1: as written
     keep_parts       so many parts at the beginning stay where they are
     separator        between the parts of a caption
+    max_pixels       images with more are a problem, without being decoded; at most 89478485
+    max_bytes        likewise for files with more bytes
     alpha            transparent images: "white" puts them on white, "refuse" makes them a problem
     problems         what to do about images that cannot be used: "stop", or "skip" and list them
     """
@@ -134,6 +138,8 @@ class ImagesSection:
     orders: int = 1
     keep_parts: int = 0
     separator: str = ","
+    max_pixels: int = 64_000_000
+    max_bytes: int = 256 << 20
     alpha: Literal["white", "refuse"] = "white"
     problems: Literal["stop", "skip"] = "stop"
 
@@ -178,7 +184,7 @@ class TrainSection:
     compile           whether steps run as compiled programs
     clip_norm         the largest norm of the gradients
     ema               the decay of averages of the adapters
-    memory_budget_mb  MiB that a step may take, base included
+    memory_budget_mb  MiB that a run may take, base and previews included
     unet_lr_scale     what the learning rate of the transformer's adapters is multiplied by
     text_encoder_lr_scale  the same of text encoders' adapters, of which there are none yet
     deterministic     whether runs repeat to the bit on a GPU too
@@ -291,6 +297,29 @@ class TrainConfig:
     schedule: ScheduleRecipe = field(default_factory=ScheduleRecipe)
     validation: ValidationSection = field(default_factory=ValidationSection)
     preview: PreviewSection = field(default_factory=PreviewSection)
+    _file: Problems | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        found = [*misfits(type(self), self)]
+        found = found or [*contradictions(self)]
+        if found:
+            raise Misfits(found)
+
+
+def refuse(config: TrainConfig, found: Iterable[tuple[Place, str]]) -> None:
+    """Raise if something is wrong, with keys, and the lines that they are read from.
+
+    config  the configuration
+    found   places and what is wrong there
+    """
+    listed, file = [*found], config._file
+    if file is not None:
+        problems = Problems(file.path, file.lines)
+        for place, text in listed:
+            problems.add(place, text)
+        problems.raise_if_any()
+    if listed:
+        raise Misfits(listed)
 
 
 def read_config(path: str | PathLike[str]) -> TrainConfig:
@@ -317,10 +346,9 @@ def read_config(path: str | PathLike[str]) -> TrainConfig:
     """
     path = Path(path)
     config, problems = read_toml(path, TrainConfig)
-    for place, text in contradictions(config):
-        problems.add(place, text)
-    problems.raise_if_any()
-    return _beside(config, path.parent)
+    made = _beside(config, path.parent)
+    object.__setattr__(made, "_file", problems)
+    return made
 
 
 def _beside(value: Any, folder: Path) -> Any:
@@ -330,6 +358,6 @@ def _beside(value: Any, folder: Path) -> Any:
     if isinstance(value, tuple):
         return tuple([_beside(v, folder) for v in value])
     if is_dataclass(value) and not isinstance(value, type | NoiseConfig | OptimizerRecipe):
-        own = {f.name: getattr(value, f.name) for f in fields(value)}
+        own = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
         return replace(value, **{name: _beside(v, folder) for name, v in own.items()})
     return value

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import weft as wf
 from weft.io.toml_lines import Path as Place
+from weft.io.typed_toml import misfits_of
+
+from ..data.folders import OTHER_IMAGES, READABLE
+from ..data.settings import PILLOW_LIMIT
+from .recipes import RATES
 
 if TYPE_CHECKING:
     from .config import TrainConfig
@@ -15,40 +22,52 @@ if TYPE_CHECKING:
 Problem = tuple[Place, str]
 
 _MOST_RANK = 8192
+_MOST_REPEATS = 100_000
+
+_MOST_STEPS = 10**9
 
 # The least value of numbers, by their places; those with a second number are at most that.
 _RANGES: dict[tuple[str, str], tuple[float, float | None]] = {
     ("model", "guidance"): (0, None),
     ("adapter", "rank"): (1, _MOST_RANK),
     ("adapter", "dropout"): (0, 1),
-    ("images", "shortest"): (1, None),
-    ("images", "step"): (1, None),
+    ("images", "shortest"): (1, 65536),
+    ("images", "longest"): (1, 65536),
+    ("images", "step"): (1, 65536),
     ("images", "keep"): (0, 1),
     ("images", "crops"): (1, 1000),
     ("images", "flip"): (0, 1),
     ("images", "caption_dropout"): (0, 1),
     ("images", "orders"): (1, 1000),
     ("images", "keep_parts"): (0, None),
+    ("images", "max_pixels"): (1, PILLOW_LIMIT),
+    ("images", "max_bytes"): (1, 1 << 40),
+    ("encoders", "pixels"): (1, 1024),
     ("encoders", "tokens"): (1, 8192),
-    ("train", "steps"): (1, None),
-    ("train", "epochs"): (1, None),
+    ("train", "steps"): (1, _MOST_STEPS),
+    ("train", "epochs"): (1, _MOST_STEPS),
     ("train", "batch"): (1, 4096),
     ("train", "accumulate"): (1, 4096),
-    ("train", "seed"): (0, None),
-    ("train", "workers"): (0, None),
+    ("train", "seed"): (0, 2**63 - 1),
+    ("train", "workers"): (0, 256),
     ("train", "clip_norm"): (0, None),
     ("train", "ema"): (0, 1),
+    ("train", "memory_budget_mb"): (0, 10**9),
     ("train", "unet_lr_scale"): (0, None),
-    ("output", "save_every"): (1, None),
-    ("output", "keep"): (1, None),
-    ("output", "log_every"): (1, None),
+    ("output", "save_every"): (1, _MOST_STEPS),
+    ("output", "keep"): (1, _MOST_STEPS),
+    ("output", "log_every"): (1, _MOST_STEPS),
     ("validation", "share"): (0, 0.9),
-    ("validation", "every"): (1, None),
-    ("validation", "levels"): (1, None),
-    ("preview", "every"): (1, None),
-    ("preview", "steps"): (1, None),
+    ("validation", "every"): (1, _MOST_STEPS),
+    ("validation", "levels"): (1, 10_000),
+    ("preview", "every"): (1, _MOST_STEPS),
+    ("preview", "steps"): (1, 10_000),
     ("preview", "guidance"): (0, None),
-    ("preview", "seed"): (0, None),
+    ("preview", "seed"): (0, 2**63 - 1),
+}
+_DEVICES = {
+    "train": re.compile(r"cpu|torch|cuda(:\d{1,3})?"),  # "torch": PyTorch on the CPU
+    "encoders": re.compile(r"cpu|cuda(:\d{1,3})?"),
 }
 
 
@@ -56,7 +75,10 @@ def contradictions(config: TrainConfig) -> Iterator[Problem]:
     """What is wrong in a configuration whose keys and types are right, with its place."""
     for place, (least, most) in _RANGES.items():
         yield from _in_range(config, place, least, most)
+    yield from _devices(config)
+    yield from _model(config)
     yield from _run(config)
+    yield from schedule_misfits(config, config.train.steps)
     yield from _output(config)
     yield from _idle(config)
     yield from _adapters(config)
@@ -69,8 +91,41 @@ def contradictions(config: TrainConfig) -> Iterator[Problem]:
 def _in_range(config: Any, place: tuple[str, str], least: float, most: Any) -> Iterator[Problem]:
     value = getattr(getattr(config, place[0]), place[1])
     if value is not None and not (least <= value and (most is None or value <= most)):
-        upper = "" if most is None else f" and at most {most:g}"
-        yield place, f"{value:g}, expected at least {least:g}{upper}"
+        upper = "" if most is None else f" and at most {_number(most)}"
+        yield place, f"{_number(value)}, expected at least {least:g}{upper}"
+
+
+def _number(value: float) -> str:
+    return f"{value}" if isinstance(value, int) else f"{value:g}"
+
+
+def _devices(config: TrainConfig) -> Iterator[Problem]:
+    for section, known in _DEVICES.items():
+        name = getattr(config, section).device
+        if not known.fullmatch(name):
+            yield (section, "device"), f"{name!r:.60}, expected 'cpu', 'cuda' or 'cuda:1' and so on"
+
+
+def _model(config: TrainConfig) -> Iterator[Problem]:
+    if config.model.cache is not None and config.model.quantise is None:
+        yield (
+            ("model", "cache"),
+            "only quantised weights are kept, and there is no model.quantise; leave one out, or "
+            "give both",
+        )
+
+
+def schedule_misfits(config: TrainConfig, steps: int | None) -> Iterator[Problem]:
+    """What is wrong in the schedule of a run of so many steps; None: it is not known yet."""
+    lr, kind = config.optimizer.lr, config.schedule.kind
+    if lr is None or (steps is None and config.schedule.follows_length):
+        return
+    try:
+        config.schedule.make(lr, steps or 1)
+    except wf.errors.WeftError as e:
+        for place, text in misfits_of(kind, e):
+            text = text.replace("total_steps", "the run's total_steps")
+            yield ("optimizer", "lr") if place and place[0] in RATES else ("schedule", *place), text
 
 
 def _run(config: TrainConfig) -> Iterator[Problem]:
@@ -82,7 +137,7 @@ def _run(config: TrainConfig) -> Iterator[Problem]:
             ("train", "text_encoder_lr_scale"),
             "no adapters of text encoders are trained, so that nothing would read it; leave it out",
         )
-    if train.memory_budget_mb is not None and not train.memory_budget_mb > 0:
+    if train.memory_budget_mb == 0:
         yield ("train", "memory_budget_mb"), f"{train.memory_budget_mb:g}, expected more than 0"
     if train.device == "cpu" and train.deterministic:
         yield ("train", "deterministic"), "runs on the CPU repeat to the bit anyway; leave it out"
@@ -92,11 +147,12 @@ def _run(config: TrainConfig) -> Iterator[Problem]:
             f"{config.schedule.name!r} beside an optimizer without a learning rate, which finds "
             "its own; give optimizer.lr, or leave the schedule out",
         )
-    elif config.optimizer.lr is not None and train.steps is not None and train.epochs is None:
-        try:
-            config.schedule.make(config.optimizer.lr, train.steps)
-        except wf.errors.ArgumentError as e:
-            yield ("schedule",), e.message
+    if train.ema is not None and config.optimizer.averages:
+        yield (
+            ("train", "ema"),
+            f"averages beside those of {config.optimizer.name!r}, which averages by itself; leave "
+            "train.ema out, or give another optimizer.name",
+        )
 
 
 def _output(config: TrainConfig) -> Iterator[Problem]:
@@ -146,12 +202,27 @@ def _data(config: TrainConfig) -> Iterator[Problem]:
     if not config.data:
         yield ("data",), "no folder; give one or more [[data]]"
     for i, folder in enumerate(config.data):
-        if folder.repeats < 1:
-            yield ("data", i, "repeats"), f"{folder.repeats}, expected at least 1"
+        if not 1 <= folder.repeats <= _MOST_REPEATS:
+            text = f"{folder.repeats}, expected at least 1 and at most {_MOST_REPEATS}"
+            yield ("data", i, "repeats"), text
+        yield from _extension(("data", i, "extension"), folder.extension)
+        if folder.recursive and folder.masks is not None:
+            yield (
+                ("data", i, "masks"),
+                "together with recursive, with which names are not unique; put masks beside their "
+                "images as <name>-mask.png, or leave recursive out",
+            )
         if not folder.weight >= 0:
             yield ("data", i, "weight"), f"{folder.weight:g}, expected at least 0"
     if config.validation.folder is not None and config.validation.share:
         yield ("validation", "share"), "beside a folder; give one of them"
+
+
+def _extension(place: Place, extension: str) -> Iterator[Problem]:
+    if not extension.startswith(".") or len(extension) < 2 or {"/", os.sep} & set(extension):
+        yield place, f"{extension!r:.60}, expected a dot and letters, as '.txt'"
+    elif extension.lower() in READABLE | OTHER_IMAGES:
+        yield place, f"{extension!r:.60} is that of images; give '.txt'"
 
 
 def _images(config: TrainConfig) -> Iterator[Problem]:
@@ -170,6 +241,11 @@ def _images(config: TrainConfig) -> Iterator[Problem]:
             "latents are cached, so that crop = 'random' needs crops, how many places of each "
             "image are; crop = 'center' has one",
         )
+    if images.shortest < images.step:
+        text = f"{images.shortest}, expected at least step = {images.step}"
+        yield ("images", "shortest"), text
+    if not images.separator and images.orders > 1:
+        yield ("images", "separator"), "empty; give what stands between the parts of a caption"
     if images.shortest > images.longest:
         yield ("images", "shortest"), f"more than longest = {images.longest}"
 
@@ -181,7 +257,8 @@ def _encoders(config: TrainConfig) -> Iterator[Problem]:
         if given and getattr(encoders, name) == "hash":
             yield ("encoders", f"{name}_tokenizer"), f"{name} is 'hash', which has no tokenizer"
     if (encoders.clip == "hash") != (encoders.t5 == "hash"):
-        yield ("encoders",), "clip and t5 are both folders, or both 'hash'"
+        folder = "clip" if encoders.t5 == "hash" else "t5"
+        yield ("encoders", folder), "clip and t5 are both folders, or both 'hash'"
 
 
 def _pictures(config: TrainConfig) -> Iterator[Problem]:

@@ -30,11 +30,12 @@ def disk_bytes(
     one = adapters + parts.get("optimizer", 0) + parts.get("averages", 0)
     width = np.dtype("float32").itemsize if output.dtype == "float32" else 2
     file = adapters // np.dtype("float32").itemsize * width
+    saves = -(-build.run_length(config, data.batches) // output.save_every)
     kept = max(output.keep, 2)  # of one, a second may be the last sound one
     return {
         "cache": _cache_bytes(config, sizes, data),
-        "checkpoints": one * (kept + 1),  # a new one is written before the oldest goes
-        "adapter files": file * len(output.layouts) * (kept + 2),
+        "checkpoints": one * min(kept + 1, saves),  # the oldest goes after a new one came
+        "adapter files": file * len(output.layouts) * (min(kept + 1, saves) + 1),
     }
 
 

@@ -21,7 +21,6 @@ from ..weights import model_sizes
 from . import build
 from .callbacks import newest_adapter
 from .config import TrainConfig, read_config
-from .contradictions import contradictions
 from .pictures import Prompt, draw, facts_of, sampling_of, write_grid
 
 
@@ -87,23 +86,22 @@ def sample(
     deterministic = wf.deterministic(config.train.seed) if config.train.deterministic else None
     with deterministic or nullcontext():
         pictures = draw(model, drawn, how, encoders.image)
-    facts = facts_of(model, how, section.prompts) | _origin(config, file, strength)
+    facts = facts_of(model, how, section.prompts, encoders.image.factor)
+    facts |= _origin(config, file, strength)
     write_grid(out, pictures, facts)
     return out
 
 
 def _with_preview(config: TrainConfig, given: dict[str, Any]) -> TrainConfig:
     """A configuration with other settings of [preview], checked as those of a file are."""
-    config = replace(config, preview=replace(config.preview, **given))
-    problems = [
-        f"{'.'.join(map(str, place))}: {text}"
-        for place, text in contradictions(config)
-        if place[0] == "preview"
-    ]
+    try:
+        config = replace(config, preview=replace(config.preview, **given))
+    except wf.errors.ConfigError as e:
+        raise wf.errors.ConfigError(f"sample: {e.message}") from None
     if not config.preview.prompts:
-        problems.append("no prompts: give some here, or in the configuration as preview.prompts")
-    if problems:
-        raise wf.errors.ConfigError("sample: " + "\n".join(problems))
+        raise wf.errors.ConfigError(
+            "sample: no prompts: give some here, or in the configuration as preview.prompts"
+        )
     return config
 
 

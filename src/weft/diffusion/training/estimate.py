@@ -9,12 +9,12 @@ from typing import Any
 
 from weft.profile.valueless import ASSUMED, device_of_plan
 
-from ..files import stated_config
-from ..weights import model_sizes
 from . import build
-from .config import TrainConfig, read_config
+from .config import TrainConfig, read_config, refuse
+from .contradictions import schedule_misfits
 from .disk import disk_bytes
-from .footprint import Footprint, RunBytes, budget_text
+from .fitting import check_fit, needed_budget, over_budget
+from .footprint import Footprint, RunBytes
 from .free import free_bytes
 from .kinds import RunKinds, find_kinds
 from .rehearsal import measure_seconds
@@ -39,6 +39,7 @@ class RunEstimate:
     refused    why the budget is refused; "" if it is not
     remedies   what would make it fit, where it does not
     notes      what this says nothing of
+    budget     bytes that the run may take; None: it has no budget
 
     >>> import weft as wf
     >>> wf.diffusion.estimate("none.toml")
@@ -58,6 +59,7 @@ class RunEstimate:
     refused: str = ""
     remedies: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    budget: int | None = None
 
     @property
     def peak(self) -> int:
@@ -86,7 +88,7 @@ class RunEstimate:
     @property
     def smallest_budget(self) -> int | None:
         """The smallest budget in bytes that works, where the given one is refused."""
-        return self.memory.smallest
+        return needed_budget(self.memory) if self.refused else None
 
     @property
     def fits(self) -> bool | None:
@@ -130,6 +132,7 @@ class RunEstimate:
             "peak": self.peak,
             "parts": self.parts(),
             "free": self.free,
+            "budget": self.budget,
             "fits": self.fits,
             "refused": self.refused,
             "smallest_budget": self.smallest_budget,
@@ -177,16 +180,18 @@ def estimate(
     """
     if not isinstance(config, TrainConfig):
         config = read_config(config)
-    sizes = stated_config(config.model.path) or model_sizes(config.model.path)
-    data = find_kinds(config, sizes, progress)
+    sizes, encoders = check_fit(config, writes=False)
+    data = find_kinds(config, encoders, progress)
+    refuse(config, schedule_misfits(config, build.run_length(config, data.batches)))
     memory = Footprint(config, sizes, data).find(progress)
     free = free_bytes(config.train.device)
-    refused = _refusal(config, memory)
+    refused = over_budget(config, memory)
+    refused = f"train.memory_budget_mb: {refused}" if refused else ""
     fits = not refused and (free is None or memory.peak <= free)
     remedies: tuple[str, ...] = ()
     if not fits:
         remedies = find_remedies(config, sizes, data, memory, free, progress)
-    seconds = None
+    seconds, budget = None, config.train.memory_budget_mb
     if time and fits and free is not None:
         seconds = measure_seconds(config, sizes, data, progress)
     return RunEstimate(
@@ -201,15 +206,7 @@ def estimate(
         refused,
         remedies,
         tuple(_notes(config, data, time and seconds is None)),
-    )
-
-
-def _refusal(config: TrainConfig, memory: RunBytes) -> str:
-    if memory.smallest is None:
-        return ""
-    return (
-        f"train.memory_budget_mb = {config.train.memory_budget_mb:g} is refused: a step takes "
-        f"{budget_text(memory.smallest)} MiB at least, with weights, moments and data"
+        None if budget is None else int(budget * (1 << 20)),
     )
 
 

@@ -11,8 +11,8 @@ import weft as wf
 from weft.profile.valueless import device_of_plan, planned_on
 from weft.train import footprint
 
-from .build import make_trainer
-from .objective import velocity
+from .build import make_trainer, run_length
+from .pictures import Sampling, denoise
 from .throwaway import BatchKind, BatchMaker, make_model
 
 if TYPE_CHECKING:
@@ -67,22 +67,25 @@ class Footprint:
             )
         self.at = device_of_plan(self.device)
         model = make_model(config, sizes, self.at)
-        self.trainer: Any = make_trainer(config, model, 1)
         self.maker = BatchMaker(
             data.channels, data.factor, config.encoders.tokens, sizes, data.masks[0], self.at
         )
+        self.reserve = reserved_bytes(config, sizes, data)
+        steps = run_length(config, data.batches)
+        self.trainer: Any = make_trainer(config, model, steps, reserve=self.reserve)
 
     def find(self, progress: Progress | None = None) -> RunBytes:
         """The most memory, over all kinds of batches, validation and previews."""
         with planned_on(self.device):
-            fixed = footprint.fixed_bytes(self.trainer)
+            fixed = footprint.fixed_bytes(self.trainer) | {AHEAD: self.reserve}
             return (self._compiled if self.config.train.compile else self._eager)(fixed, progress)
 
     # -- compiled ------------------------------------------------------------------------------
 
     def _compiled(self, fixed: dict[str, int], progress: Progress | None) -> RunBytes:
         data = self.data
-        programs, own = _Programs(fixed, self.config), dict[BatchKind, int]()
+        steps = run_length(self.config, data.batches)
+        programs, own = _Programs(fixed, self.config, steps), dict[BatchKind, int]()
         work = [*data.trained]
         smallest: list[int] = []
         for n, kind in enumerate(work):
@@ -91,21 +94,23 @@ class Footprint:
             try:
                 found, batch = self._programs(kind)
             except wf.errors.BudgetExceeded as e:
-                smallest.append(e.smallest or 0)
+                smallest.append((e.smallest or 0) + self.reserve)
                 own[kind] = smallest[-1]
                 continue
             own[kind] = programs.add(found, batch)
         if progress is not None:
             progress("plan", len(work), len(work))
         largest = max(own, key=lambda k: (own[k], k))
-        if smallest:
-            parts = {**fixed, "what a step computes, at least": max(own.values()) - _sum(fixed)}
-            return RunBytes(parts, own, largest, max(smallest))
         for kind in data.validated:
             batch = self._validation_batch(kind)
             made = footprint.evaluation_program(self.trainer, batch)
             programs.add_evaluation(made, footprint.batch_bytes(batch))
-        parts = self._with_previews(programs.parts(), fixed)
+        if smallest:
+            least = {**fixed, "what a step computes, at least": max(own.values()) - _sum(fixed)}
+            parts = max(least, programs.parts(), key=_sum)
+            parts = self._with_previews(self._with_saving(parts, fixed), fixed)
+            return RunBytes(_ordered(parts), own, largest, max(max(smallest), _sum(parts)))
+        parts = self._with_previews(self._with_saving(programs.parts(), fixed), fixed)
         if self.device != "cpu":
             parts["libraries' own"] = 2 * _LIBRARY
         return RunBytes(_ordered(parts), own, largest)
@@ -143,10 +148,10 @@ class Footprint:
         for kind in self.data.validated:
             made = footprint.eager_evaluation(self.trainer, self._validation_batch(kind))
             parts = max(parts, _split(fixed, made.peak, made.given, 1), key=_sum)
-        parts = max(parts, self._with_previews(fixed, fixed), key=_sum)
+        parts = max(parts, self._with_previews(self._with_saving(fixed, fixed), fixed), key=_sum)
         budget = self.trainer.checkpoint
-        if budget is not None and _sum(parts) > budget.budget:
-            rest = max(budget.budget - _sum(fixed), 0)
+        if budget is not None and PREVIEWS not in parts and _sum(parts) > budget.budget:
+            rest = max(budget.budget - _sum(fixed) + self.reserve, 0)
             parts = {**fixed, "what the budget leaves for steps": rest}
         return RunBytes(_ordered(parts), own, largest)
 
@@ -160,12 +165,13 @@ class Footprint:
         model = self.trainer.model
         kind = BatchKind(1, section.width // factor * factor, section.height // factor * factor)
         batch = self.maker.make(kind)
+        size = kind.width // factor, kind.height // factor
+        how = Sampling(min(section.steps, 2), section.guidance, section.seed, *size)
 
         def draw() -> Any:
-            level = wf.full((1,), 0.5, dtype=wf.float32)
             text, pooled = batch["prompt_embeds"], batch["pooled"]
             with wf.no_grad(), self.trainer.averaged():
-                return velocity(model, batch["latents"], text, pooled, level, section.guidance)
+                return denoise(model, text, pooled, batch["latents"], how)
 
         training = model.training
         model.eval()
@@ -173,12 +179,53 @@ class Footprint:
             made = footprint.measure_eager(self.trainer, draw, batch)
         finally:
             model.train(training)
-        given = sum(made.given.values())
-        kept = {n: b for n, b in parts.items() if n in (*fixed, PROGRAMS)}
-        while_drawn = {**kept, "previews": made.peak - given + footprint.batch_bytes(batch)}
-        return max(parts, while_drawn, key=_sum)
+        given, pixels = sum(made.given.values()), kind.width * kind.height
+        sampled = made.peak - given + footprint.batch_bytes(batch)
+        # Parameters are kept beside those that a file would have; programs give their memory back.
+        latents = batch["latents"].size * 4 * len(section.prompts)
+        pictures = max(sampled, pixels * _DECODED) + latents + fixed[footprint.ADAPTERS]
+        return max(parts, self._staying(parts, fixed) | {PREVIEWS: pictures}, key=_sum)
+
+    def _staying(self, parts: dict[str, int], fixed: dict[str, int]) -> dict[str, int]:
+        """What is there between steps; programs give their memory back where there is a budget."""
+        if self.trainer.checkpoint is not None or PROGRAMS not in parts:
+            return fixed
+        return fixed | {PROGRAMS: parts[PROGRAMS]}
+
+    def _with_saving(self, parts: dict[str, int], fixed: dict[str, int]) -> dict[str, int]:
+        """The parts while a checkpoint or an adapter file is written, if it takes more."""
+        adapters = fixed[footprint.ADAPTERS]
+        if self.device != "cpu":  # the copies are the host's
+            return parts
+        copies = _KOHYA_COPIES if "kohya" in self.config.output.layouts else _PEFT_COPIES
+        saving = max(fixed["optimizer"], int(copies * adapters)) + fixed["averages"]
+        return max(parts, self._staying(parts, fixed) | {SAVING: saving}, key=_sum)
 
 
+def reserved_bytes(config: TrainConfig, sizes: FluxConfig, data: RunKinds) -> int:
+    """What a run takes beside its steps all the time: batches that are prepared, mostly.
+
+    config  the configuration
+    sizes   of the model
+    data    the batches of the run
+
+    On a GPU these are the host's, and do not count.
+    """
+    if config.train.device != "cpu":
+        return 0
+    maker = BatchMaker(
+        data.channels, data.factor, config.encoders.tokens, sizes, data.masks[0], "cpu"
+    )
+    ahead = _PREFETCH * config.train.workers + 1
+    return _REST + ahead * max([maker.nbytes(kind) for kind in data.trained])
+
+
+PREVIEWS, SAVING, AHEAD = "previews", "what saving takes", "batches ahead"
+_REST = 1 << 18  # the history, plots, texts
+_PREFETCH = 2  # batches that a worker is ahead
+# What writing an adapter file takes, as multiples of the adapters.
+_PEFT_COPIES, _KOHYA_COPIES = 1.1, 3.0
+_DECODED = 3 * (3 * 4 + 3 * 8)  # bytes of a pixel: float32 from the encoder, float64 until rounded
 PROGRAMS = "values of programs in between"
 
 
@@ -187,10 +234,12 @@ class _Programs:
 
     fixed    what is there all the time
     config   the configuration
+    steps    of the run: it sees no more kinds of batches
     """
 
-    def __init__(self, fixed: dict[str, int], config: TrainConfig):
+    def __init__(self, fixed: dict[str, int], config: TrainConfig, steps: int):
         self._fixed, self._accumulate = fixed, config.train.accumulate
+        self._kinds = steps * config.train.accumulate
         self._limited = config.train.memory_budget_mb is not None
         self._steps: list[tuple[int, dict[str, int]]] = []  # an arena, and what a call adds
         self._evaluations: list[tuple[int, dict[str, int]]] = []
@@ -213,15 +262,16 @@ class _Programs:
         self._evaluations.append((p.arena, call | {"parameters kept": self._fixed["averages"]}))
 
     def _most(self, steps: list[Any], evaluations: list[Any]) -> dict[str, int]:
-        """All arenas stay, but for those of steps with a budget, of which one is there."""
-        staying = sum([a for a, _ in evaluations])
-        arenas = sum([a for a, _ in steps])
+        """All arenas stay; with a budget those of one step, or of one evaluation, are there."""
+        most = self._kinds * (1 if self._accumulate == 1 else 4)  # programs that run
+        arenas = sum(sorted([a for a, _ in steps], reverse=True)[:most])
+        evaluated = sum([a for a, _ in evaluations])
         found = []
         for arena, call in steps:
-            found.append({PROGRAMS: staying + (arena if self._limited else arenas)} | call)
-        one = max([a for a, _ in steps]) if self._limited else arenas
-        found += [{PROGRAMS: staying + one} | call for _, call in evaluations]
-        return max(found, key=_sum)
+            found.append({PROGRAMS: arena if self._limited else arenas + evaluated} | call)
+        there = evaluated if self._limited else arenas + evaluated
+        found += [{PROGRAMS: there} | call for _, call in evaluations]
+        return max(found, key=_sum, default={})
 
     def parts(self) -> dict[str, int]:
         """The parts of the peak."""

@@ -8,43 +8,96 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import weft as wf
+from weft.io.directory import read_manifest, step_name
 
 from ..digests import FileDigests, content_digest
 from ..files import find_files
+from .data_identity import data_differences, describe_data
 
 if TYPE_CHECKING:
+    from ..data import CachedDataset
     from .config import TrainConfig
 
 # Sections whose settings stay, without those that may change (the rate follows the configuration).
 _STAYS: dict[str, tuple[str, ...]] = {"adapter": ("start",), "noise": ()}
-_SINGLE = (("model", "guidance"), ("train", "ema"), ("train", "unet_lr_scale"), ("train", "seed"))
+_SINGLE = (
+    *(("model", "guidance"), ("train", "ema"), ("train", "unet_lr_scale"), ("train", "seed")),
+    ("train", "batch"),
+)
 
 
 class RunIdentity(wf.train.Callback):
     """Settings and digests of a run, in its checkpoints; a run that differs does not go on.
 
     config  the configuration
+    data    what is trained on; None: the loader alone compares it
 
     Files of the base count by their content: another folder may have them.
     """
 
-    def __init__(self, config: TrainConfig):
-        self._now = dict(_settings(config))
+    def __init__(self, config: TrainConfig, data: CachedDataset | None = None):
+        self._now = {**dict(_settings(config)), **dict(_base(config))}
+        self._data = None if data is None else describe_data(config, data)
 
-    def state_dict(self) -> dict[str, str]:
-        return self._now
+    def state_dict(self) -> dict[str, Any]:
+        return self._now if self._data is None else {**self._now, _DATA: self._data}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        names = [name for name in {**saved, **self._now} if saved.get(name) != self._now.get(name)]
-        if names:
-            lines = [f"{n} is {self._now.get(n, 'absent')}, it was {saved.get(n)}" for n in names]
+        refuse_other(self._now, self._data, saved)
+
+
+def refuse_other(
+    now: Mapping[str, str], data: dict[str, Any] | None, saved: Mapping[str, Any]
+) -> None:
+    """Raise if a run's settings or data are others than a checkpoint's.
+
+    now    settings of the run
+    data   what `describe_data` gave
+    saved  the state of a `RunIdentity`
+    """
+    before = {name: text for name, text in saved.items() if name != _DATA}
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    lines = [f"{n} is {now.get(n, 'absent')}, it was {before.get(n, 'absent')}" for n in names]
+    if _DATA in saved and data is not None:
+        lines += data_differences(data, saved[_DATA])
+    if lines:
+        raise wf.errors.StateMismatch(
+            f"{'; '.join(lines)}. Give what it was, or another output.directory"
+        )
+
+
+def check_resume(config: TrainConfig, data: CachedDataset, last: int | None = None) -> None:
+    """Raise if the run in `output.directory` is another one; weights are not looked at.
+
+    config  the configuration
+    data    what is trained on
+    last    the step that the run goes on from, if that is said
+    """
+    directory = config.output.directory
+    for step in reversed(wf.io.steps(directory)):
+        if last is not None and step > last:
+            continue
+        try:
+            trees = read_manifest(directory / step_name(step)).trees
+            saved = dict(trees["extra"]["callbacks"]["RunIdentity"])
+        except (wf.errors.CheckpointError, KeyError, TypeError):
+            continue  # damaged, or of something else, which the trainer says
+        known = {name: text for name, text in saved.items() if not name.startswith(_WEIGHTS)}
+        try:
+            refuse_other(dict(_settings(config)), describe_data(config, data), known)
+        except wf.errors.StateMismatch as e:
             raise wf.errors.StateMismatch(
-                f"{'; '.join(lines)}. Give what it was, or another output.directory"
-            )
+                f"the checkpoint of step {step} in {directory} is of another run: {e.message}"
+            ) from None
+        return
+
+
+_DATA = "data"
+_WEIGHTS = "model.path"
 
 
 def _settings(config: TrainConfig) -> Iterator[tuple[str, str]]:
-    """All that stays, as text by its place in the configuration."""
+    """All that stays but the base, as text by its place in the configuration."""
     for section, free in _STAYS.items():
         yield from _texts(section, getattr(config, section), free)
     yield "optimizer.name", repr(config.optimizer.name)
@@ -53,12 +106,16 @@ def _settings(config: TrainConfig) -> Iterator[tuple[str, str]]:
         yield f"{section}.{name}", repr(getattr(getattr(config, section), name))
     start = config.adapter.start
     yield "adapter.start", "none" if start is None else f"a file of digest {content_digest(start)}"
+
+
+def _base(config: TrainConfig) -> Iterator[tuple[str, str]]:
+    """The files of the base, by their content."""
     paths, sizes = find_files(config.model.path)
     digests = FileDigests((config.model.cache or config.encoders.cache) / "digests.json")
     for n, path in enumerate(paths):
-        yield f"model.path (weights, file {n + 1})", f"of digest {digests.of(path)}"
+        yield f"{_WEIGHTS} (weights, file {n + 1})", f"of digest {digests.of(path)}"
     if sizes is not None:
-        yield "model.path (config.json)", repr(sorted(sizes.to_dict().items()))
+        yield f"{_WEIGHTS} (config.json)", repr(sorted(sizes.to_dict().items()))
 
 
 def _texts(place: str, value: Any, free: tuple[str, ...]) -> Iterator[tuple[str, str]]:

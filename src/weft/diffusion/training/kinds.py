@@ -16,8 +16,7 @@ from .throwaway import BatchKind
 from .validation import split_samples
 
 if TYPE_CHECKING:
-    from ..config import FluxConfig
-    from ..data import DataSettings
+    from ..data import DataSettings, Encoders, ScanReport
     from .config import TrainConfig
 
 
@@ -60,23 +59,33 @@ def _assigned(samples: Sequence[Sample], settings: DataSettings) -> list[Sample]
 
 def find_kinds(
     config: TrainConfig,
-    sizes: FluxConfig,
+    encoders: Encoders,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> RunKinds:
     """Scan the folders; no encoder runs, and nothing is written.
 
     config    the configuration
-    sizes     of the model
+    encoders  of the run
     progress  called with "scan", how many images were looked at, and how many there are
     """
-    encoders = build.make_encoders(config.encoders, sizes)
     sources, settings = build.make_sources(config), build.make_settings(config)
     report = scan(sources, settings.scan, settings.buckets, progress)
-    apart = len(sources) - 1 if config.validation.folder is not None else None
+    return kinds_of_report(config, encoders, report)
+
+
+def kinds_of_report(config: TrainConfig, encoders: Encoders, report: ScanReport) -> RunKinds:
+    """The batches of the images that a scan has found; an error if there are none to train on.
+
+    config    the configuration
+    encoders  of the run
+    report    of the folders
+    """
+    apart = len(config.data) if config.validation.folder is not None else None
     trained, kept = split_samples(report.samples, config.validation.share, apart)
     if not trained:
         raise wf.errors.DatasetError(
-            "no image is left to train on; see `weft train --check`, or lower validation.share"
+            "no image is left to train on; `weft train --check` lists them: mend them, or lower "
+            "validation.share"
         )
     image: Any = encoders.image
     return _kinds_of(config, tuple(trained), tuple(kept), image.channels, image.factor)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import weft as wf
 
 from ..weights import model_sizes
+from .build import make_encoders
 from .footprint import Footprint, RunBytes, budget_text
 from .free import free_bytes
 from .kinds import find_kinds
@@ -69,14 +70,15 @@ def explain(config: TrainConfig, why: str) -> wf.errors.BudgetExceeded:
         text = f"{_mib(free)} MiB are free; train.compile = true takes less, and budgets are kept"
         return wf.errors.BudgetExceeded(f"out of memory: {text} ({first}). {_stays(config)}")
     sizes = model_sizes(config.model.path)
-    data = find_kinds(config, sizes)
+    data = find_kinds(config, make_encoders(config.encoders, sizes))
     memory = Footprint(config, sizes, data).find()
     smallest = memory.smallest
     if smallest is None and config.train.compile:
         tight = replace(config, train=replace(config.train, memory_budget_mb=_IMPOSSIBLE))
         smallest = Footprint(tight, sizes, data).find().smallest
     head = f"out of memory on {config.train.device!r}: {_needed(config, memory)}"
-    text = f"{head}, and {_mib(free)} MiB are free. {_fitting(memory, smallest, free)} ({first})"
+    text = f"{head}, and {_mib(free)} MiB are free. {_fitting(memory, smallest, free)}"
+    text += f" ({first})" if memory.smallest is None else ""
     failure = wf.errors.BudgetExceeded(f"{text}. {_stays(config)}")
     failure.smallest = smallest
     return failure

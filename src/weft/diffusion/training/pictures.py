@@ -70,14 +70,25 @@ def sample_latents(
         device=device,
         generator=wf.random.Generator(how.seed),
     )
+    return denoise(model, text, pool, noise, how).numpy()[0]
+
+
+def denoise(model: Flux, text: Tensor, pool: Tensor, noise: Tensor, how: Sampling) -> Tensor:
+    """Latents (1, C, H, W) that a model makes of noise.
+
+    model       a Flux model
+    text, pool  the embeddings, as batches of one
+    noise       (1, C, H, W)
+    how         steps and guidance
+    """
 
     def step(tokens: Tensor, sigma: float) -> Any:
         latents = unpack_latents(tokens, how.height, how.width)
-        level = wf.full((1,), sigma, dtype=wf.float32, device=device)
+        level = wf.full((1,), sigma, dtype=wf.float32, device=noise.device)
         return velocity(model, latents, text, pool, level, how.guidance)
 
     tokens = euler_sample(step, pack_latents(noise), how.schedule(model))
-    return unpack_latents(tokens, how.height, how.width).numpy()[0]
+    return unpack_latents(tokens, how.height, how.width)
 
 
 class Prompt:
@@ -167,10 +178,15 @@ def write_grid(path: Path, pictures: Sequence[np.ndarray], facts: dict[str, Any]
     write_file(path, [picture.getvalue()])
 
 
-def facts_of(model: Flux, how: Sampling, prompts: Sequence[str]) -> dict[str, Any]:
-    """What is written beside a grid."""
+def facts_of(model: Flux, how: Sampling, prompts: Sequence[str], factor: int) -> dict[str, Any]:
+    """What is written beside a grid; width and height are those of a picture, in pixels.
+
+    factor  pixels along a side of a latent
+    """
     return {
         **asdict(how),
+        "width": how.width * factor,
+        "height": how.height * factor,
         "sigmas": [float(s) for s in how.schedule(model)],
         "prompts": list(prompts),
     }

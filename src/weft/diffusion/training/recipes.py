@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import weft as wf
 from weft.io.toml_lines import Path as Place
-from weft.io.typed_toml import Problems, nearest_name, read_table, read_value, unknown_key
+from weft.io.typed_toml import (
+    Misfits,
+    Problems,
+    misfits,
+    nearest_name,
+    read_table,
+    read_value,
+    unknown_key,
+)
 from weft.optim import schedulers
 
 if TYPE_CHECKING:
@@ -61,7 +69,25 @@ class OptimizerRecipe:
         if not name:
             return None
         rest = {key: value for key, value in data.items() if key != "name"}
-        return cls(name, read_table(OPTIMIZERS[name][1], rest, place, problems))
+        if name == "adafactor" and "lr" in rest and rest.get("relative_step") is True:
+            text = "true beside lr, which is the largest step by itself; leave one of them out"
+            problems.add((*place, "relative_step"), text)
+        config = read_table(OPTIMIZERS[name][1], rest, place, problems)
+        return None if config is None else cls(name, config)
+
+    def __post_init__(self) -> None:
+        if self.name not in OPTIMIZERS:
+            text = f"{self.name!r:.60} is not known; {nearest_name(str(self.name), OPTIMIZERS)}"
+            raise Misfits([(("name",), text)])
+        kind = OPTIMIZERS[self.name][1]
+        if not isinstance(self.config, kind):
+            what = f"{self.config!r:.60}, expected the {kind.__name__} of {self.name!r}"
+            raise Misfits([(("config",), what)])
+
+    @property
+    def averages(self) -> bool:
+        """Whether the optimizer averages the parameters by itself."""
+        return self.name == "schedulefreeadamw"
 
     @property
     def lr(self) -> float | None:
@@ -128,6 +154,7 @@ class ScheduleRecipe:
         name = _named(data, place, problems, SCHEDULES, "constant")
         if not name:
             return None
+        before = len(problems.found)
         kind = SCHEDULES[name][1]
         hints = get_type_hints(kind)
         known = {f.name: f for f in fields(kind) if f.name not in RATES}
@@ -140,7 +167,31 @@ class ScheduleRecipe:
         for key, f in known.items():
             if f.default is MISSING and key not in options and key != "total_steps":
                 problems.add(place, f"{key} is missing, which {name!r} needs")
-        return cls(name, options)
+        return None if len(problems.found) > before else cls(name, options)
+
+    def __post_init__(self) -> None:
+        if self.name not in SCHEDULES:
+            text = f"{self.name!r:.60} is not known; {nearest_name(str(self.name), SCHEDULES)}"
+            raise Misfits([(("name",), text)])
+        names = {f.name: f for f in fields(self.kind) if f.name not in RATES}
+        wrong: list[tuple[Place, str]] = []
+        wrong += [((n,), unknown_key(n, names)) for n in self.options if n not in names]
+        hints = get_type_hints(self.kind)
+        for name in self.options.keys() & names:
+            wrong += misfits(hints[name], self.options[name], (name,))
+        if wrong:
+            raise Misfits(wrong)
+
+    @property
+    def kind(self) -> type:
+        """The dataclass whose fields the options are."""
+        return SCHEDULES[self.name][1]
+
+    @property
+    def follows_length(self) -> bool:
+        """Whether the run's length is one of the schedule's numbers."""
+        has = "total_steps" in {f.name for f in fields(self.kind)}
+        return has and "total_steps" not in self.options
 
     def make(self, lr: float, steps: int) -> Any:
         """The schedule of a run of so many steps.
@@ -148,8 +199,8 @@ class ScheduleRecipe:
         lr     the highest rate
         steps  of the run
         """
-        build, kind = SCHEDULES[self.name]
+        build, _ = SCHEDULES[self.name]
         options = dict(self.options)
-        if "total_steps" in {f.name for f in fields(kind)}:
-            options.setdefault("total_steps", steps)
+        if self.follows_length:
+            options["total_steps"] = steps
         return build(lr, **options)

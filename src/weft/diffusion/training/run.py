@@ -12,16 +12,17 @@ from typing import Any
 import weft as wf
 from weft.train.rewind import check_step, go_back
 
-from ..data import CachedDataset, CacheReport, Encoders, cache
-from ..weights import model_sizes
+from ..data import CachedDataset, CacheReport, Encoders, ScanReport, cache
 from . import build
 from .callbacks import AdapterFiles, Previews
 from .config import TrainConfig, read_config
-from .fitting import check_folders, check_paths, check_sizes, check_validation
+from .fitting import check_data, check_fit
+from .footprint import reserved_bytes
 from .identity import RunIdentity
+from .kinds import RunKinds
 from .out_of_memory import out_of_memory_explained
 from .pictures import Prompt, sampling_of
-from .validation import ValidationBatches, split_samples
+from .validation import ValidationBatches
 
 
 @dataclass(frozen=True)
@@ -32,44 +33,44 @@ class RunData:
     trained     what is trained on
     validation  what is validated on; None: nothing
     report      what was found and computed
+    reserve     bytes of a budget that steps do not get
     """
 
     encoders: Encoders
     trained: CachedDataset
     validation: CachedDataset | None
     report: CacheReport
+    reserve: int
 
 
 def prepare_data(
-    config: TrainConfig, progress: Callable[[str, int, int], None] | None = None
+    config: TrainConfig,
+    progress: Callable[[str, int, int], None] | None = None,
+    from_step: int | None = None,
 ) -> RunData:
     """Scan the folders, and compute what is missing of the cache.
 
-    config    the configuration
-    progress  called with a stage, how much of it is done, and how much there is
+    config     the configuration
+    progress   called with a stage, how much of it is done, and how much there is
+    from_step  as of `train`
     """
-    check_paths(config)
-    check_folders(config)
-    check_validation(config)
-    encoders = build.make_encoders(config.encoders, model_sizes(config.model.path))
-    check_sizes(config, encoders.image)
+    sizes, encoders = check_fit(config)
     sources, settings = build.make_sources(config), build.make_settings(config)
-    folder = config.encoders.cache
-    whole, report = cache(
-        sources, encoders, settings, folder, progress, prompts=config.preview.prompts
-    )
-    apart = len(sources) - 1 if config.validation.folder is not None else None
-    trained, kept = split_samples(whole.samples, config.validation.share, apart)
-    if not trained:
-        raise wf.errors.DatasetError(
-            "no image is left to train on; see the list of problems, or lower validation.share"
-        )
-    prompts = config.preview.prompts
+    folder, prompts = config.encoders.cache, config.preview.prompts
+    found: list[RunKinds] = []
+
+    def examine(report: ScanReport) -> None:
+        found.append(check_data(config, sizes, encoders, report, from_step))
+
+    _, report = cache(sources, encoders, settings, folder, progress, prompts, examine)
+    (kinds,) = found
+    trained, kept = kinds.samples
     return RunData(
         encoders,
         CachedDataset(trained, encoders, settings, folder, prompts),
         CachedDataset(kept, encoders, settings, folder) if kept else None,
         report,
+        reserved_bytes(config, sizes, kinds),
     )
 
 
@@ -80,7 +81,7 @@ def run_callbacks(config: TrainConfig, data: RunData) -> list[Any]:
     data    what `prepare_data` gave
     """
     output = config.output
-    found: list[Any] = [RunIdentity(config), AdapterFiles(output)]
+    found: list[Any] = [RunIdentity(config, data.trained), AdapterFiles(output)]
     found.append(wf.train.Curves(output.directory / "curves.png"))
     if output.tensorboard:
         found.append(wf.train.TensorBoard(output.directory / "events"))
@@ -119,7 +120,7 @@ def train(
         config = read_config(config)
     if from_step is not None:
         check_step(config.output.directory, from_step)
-    return train_on(config, prepare_data(config, progress), from_step)
+    return train_on(config, prepare_data(config, progress, from_step), from_step)
 
 
 def train_on(config: TrainConfig, data: RunData, from_step: int | None = None) -> Path:
@@ -150,9 +151,8 @@ def _fit(config: TrainConfig, data: RunData) -> None:
     build.add_adapters(model, config)
     loader = build.make_loader(data.trained, config)
     steps = build.run_length(config, len(loader))
-    trainer = build.make_trainer(
-        config, model, steps, run_callbacks(config, data), config.output.directory
-    )
+    directory, callbacks = config.output.directory, run_callbacks(config, data)
+    trainer = build.make_trainer(config, model, steps, callbacks, directory, data.reserve)
     validation = None
     if data.validation is not None:
         section = config.validation

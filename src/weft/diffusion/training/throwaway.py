@@ -115,6 +115,12 @@ class BatchMaker:
     masks: bool
     device: str
 
+    def nbytes(self, kind: BatchKind) -> int:
+        """The bytes of a training batch."""
+        cells = (kind.height // self.factor) * (kind.width // self.factor)
+        text = self.tokens * self.sizes.joint_attention_dim + self.sizes.pooled_projection_dim
+        return 4 * kind.count * (cells * (self.channels + self.masks) + text + 1)
+
     def make(self, kind: BatchKind) -> dict[str, Any]:
         """A training batch: tensors by name, drawn by a stream of their own."""
         n, place = kind.count, (kind.height // self.factor, kind.width // self.factor)
