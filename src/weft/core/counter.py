@@ -259,7 +259,7 @@ class Generator:
             self._key, self._nonce, self._position = key, nonce, position
 
     def __repr__(self) -> str:
-        return f"Generator(key={self._key:#x}, nonce={self._nonce:#x}, position={self._position})"
+        return f"Generator(key={self.key:#x}, nonce={self.nonce:#x}, position={self.position})"
 
 
 def _from_the_system() -> int:

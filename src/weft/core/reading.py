@@ -12,7 +12,7 @@ from .origin import is_of_this_package
 from .settings import current
 
 # Properties that give what the property of another object has.
-_PASSED_ON = frozenset(("config", "decay", "lr", "param_groups", "state", "changed"))
+_PASSED_ON = frozenset(("config", "decay", "lr", "param_groups", "state", "changed", "__repr__"))
 
 
 def reading_trace() -> Any:

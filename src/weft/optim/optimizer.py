@@ -714,5 +714,6 @@ class Optimizer:
         load(self, saved)
 
     def __repr__(self) -> str:
-        count = sum(e.param.size for e in self._entries.values())
-        return f"{self._name}({len(self._entries)} parameters, {count} elements, {self.config})"
+        entries = self.entries()
+        count = sum([e.param.size for e in entries])
+        return f"{self._name}({len(entries)} parameters, {count} elements, {self.config})"

@@ -82,6 +82,7 @@ PARTS: dict[type, tuple[str, ...]] = {
     GenericAlias: ("__origin__", "__args__"),
     UnionType: ("__args__",),
     BaseException: ("args", "__cause__", "__context__"),
+    ContextVar: ("name",),
 }
 # Bases without state of their own, or whose state another function visits: containers, arrays,
 # references. A stream of `random` is refused where it is read.

@@ -53,6 +53,10 @@ def owner_of_code(code: CodeType, variables: dict[str, Any]) -> str:
     return owner(variables.get("__file__") or filename if written else filename)
 
 
+# Modules of Python whose functions read all attributes of an object.
+_READING_ALL = ("dataclasses", "copy")
+
+
 class ReadPlace(NamedTuple):
     """A key of a dict that user code has read.
 
@@ -98,9 +102,17 @@ class RanCode:
             self.dynamic = self.dynamic or find_names(code).dynamic
             self.asks_types = self.asks_types or "type" in find_names(code).globals
         elif whose == LIBRARY:
-            self.library.update(code.co_names)
+            self._note_library(code, frame.f_globals.get("__name__", ""))
         self.codes[id(code)] = code
         return True
+
+    def _note_library(self, code: CodeType, module: str) -> None:
+        """Record the names in code of a library, also those it reads as strings."""
+        self.library.update(code.co_names)
+        if find_names(code).dynamic:
+            texts = [c for c in code.co_consts if isinstance(c, str)]
+            self.library.update([text for text in texts if text.isidentifier()])
+            self.dynamic = self.dynamic or module in _READING_ALL
 
     def position(self) -> tuple[int, int]:
         """How much is recorded so far."""

@@ -1,5 +1,6 @@
 """The owner of an object, and which of its attributes the code that ran can name."""
 
+import abc
 import ctypes
 import os
 import sys
@@ -60,6 +61,8 @@ def owner_of_class(kind: type) -> str:
     found = _kinds.get(kind)
     if found is None:
         module = sys.modules.get(kind.__module__)
+        if module is abc and kind.__name__ not in vars(abc):
+            module = None  # made by a call of a metaclass, whose frame Python takes for its maker's
         found = _kinds[kind] = USER if module is None else owner_of_module(module)
     return found
 
@@ -95,16 +98,19 @@ _CYTHON = ("cython_function_or_method", "fused_cython_function")  # functions of
 # Modules whose objects do not influence a program.
 _SILENT = frozenset(
     (
-        *("logging", "threading", "_thread", "typing", "io", "_io", "abc", "_abc", "re"),
+        *("logging", "threading", "_thread", "typing", "io", "_io", "_abc", "re"),
         *("_struct", "zoneinfo", "numpy", "ctypes", "_ctypes", "locale", "warnings", "_warnings"),
     )
 )
 
 
+_TELLING = (ctypes._Pointer, BaseException)  # of these modules, too
+
+
 def is_silent(x: object) -> bool:
     """Whether x is an object of Python or NumPy that does not influence a program."""
     module = type(x).__module__
-    if module not in _SILENT or is_array(x) or isinstance(x, ctypes._Pointer):
+    if module not in _SILENT or is_array(x) or isinstance(x, _TELLING):
         return False
     return not (module == "numpy" and (has_attributes(x) or hasattr(type(x), "__next__")))
 
