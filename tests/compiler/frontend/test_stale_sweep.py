@@ -162,11 +162,11 @@ def test_objects_of_weft(name):
     assert _wrong([c for c in cases if is_telling(*c[1:])]) == []
 
 
-def _mutation(change: Callable[[Any], None]) -> Callable[[Holder], None]:
+def _mutation(change: Callable[[Any], Any]) -> Callable[[Holder], None]:
     return lambda holder: change(holder.held)
 
 
-def _after(make: Callable[[], Any], changes: list[Callable[[Any], None]]) -> Callable[[], Any]:
+def _after(make: Callable[[], Any], changes: list[Callable[[Any], Any]]) -> Callable[[], Any]:
     """Another object, which has been changed."""
 
     def changed() -> Any:

@@ -52,7 +52,7 @@ GROUPS = [
     lambda o: _attribute("param_groups", [{**o.param_groups[0], "lr": 3.0}])(o),
 ]
 # (make, changes, further expressions that are read of `v`).
-OWN: dict[str, tuple[Callable[[], Any], list[Callable[[Any], None]], list[str]]] = {
+OWN: dict[str, tuple[Callable[[], Any], list[Callable[[Any], Any]], list[str]]] = {
     "optimizer": (
         optimizer,
         [*GROUPS, _step, _attribute("mine", 3.0)],

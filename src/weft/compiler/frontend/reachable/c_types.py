@@ -50,7 +50,7 @@ def _fields(base: type, *names: str) -> Callable[[Any], tuple[Any, ...]]:
 
 
 _DATE, _TIME = ("year", "month", "day"), ("hour", "minute", "second", "microsecond", "fold")
-_FIELD: Any = type(namedtuple("Sample", "field").field)
+_FIELD: Any = type(vars(namedtuple("Sample", "field"))["field"])
 # Immutable bases that users derive classes from: the parts that tell two values apart.
 VALUES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     int: lambda x: (int.__int__(x),),
@@ -71,7 +71,7 @@ VALUES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     _FIELD: _FIELD.__reduce__,
 }
 # Bases whose state is in attributes: their names.
-PARTS: dict[type, tuple[str, ...]] = {
+PARTS: dict[Any, tuple[str, ...]] = {
     partial: ("func", "args", "keywords"),
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
@@ -120,7 +120,7 @@ _BEFORE = range(-32, 0, 8)
 @cache
 def _place_of_managed_dict() -> int | None:
     """Where Python keeps that pointer before objects of ordinary classes."""
-    sample = type("Sample", (), {})()
+    sample: Any = type("Sample", (), {})()
     sample.__dict__["name"] = held = sample.__dict__
     places = [at for at in _BEFORE if word_at(sample, at) == id(held)]
     held.clear()

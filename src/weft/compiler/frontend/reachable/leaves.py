@@ -39,7 +39,7 @@ _EQUAL = frozenset(
 
 def _time_fields(x: Any) -> tuple[Any, ...]:
     """The fields of a date or time as bytes, with `fold`, and the time zone."""
-    return type(x).__reduce_ex__(x, 4)[1]
+    return x.__reduce_ex__(4)[1]  # of these classes themselves, not of a user's
 
 
 # Immutable types whose equal values may differ (`range(0)` and `range(1, 1)`, 1.0 and 1.00, one
