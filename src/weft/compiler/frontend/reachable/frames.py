@@ -102,14 +102,16 @@ class RanCode:
             self.dynamic = self.dynamic or find_names(code).dynamic
             self.asks_types = self.asks_types or "type" in find_names(code).globals
         elif whose == LIBRARY:
-            self._note_library(code, frame.f_globals.get("__name__", ""))
+            self._note_library(frame)
         self.codes[id(code)] = code
         return True
 
-    def _note_library(self, code: CodeType, module: str) -> None:
+    def _note_library(self, frame: FrameType) -> None:
         """Record the names in code of a library, also those it reads as strings."""
+        code = frame.f_code
         self.library.update(code.co_names)
-        if find_names(code).dynamic:
+        if find_names(code).dynamic and _asking(frame) is not None:
+            module = frame.f_globals.get("__name__", "")
             texts = [c for c in code.co_consts if isinstance(c, str)]
             self.library.update([text for text in texts if text.isidentifier()])
             self.dynamic = self.dynamic or module in _READING_ALL
