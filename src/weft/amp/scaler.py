@@ -9,8 +9,9 @@ from .. import errors
 from ..arrays.inplace import refuse_staging
 from ..core import dtypes
 from ..core.backends import BACKENDS
+from ..core.reading import refuse_reading
 from ..core.record import record
-from ..core.settings import current
+from ..core.settings import current, refuse_while_staging
 from ..core.value import TENSORS, wrap
 from ..ops.logic import isfinite as is_finite
 from ..ops.logic import logical_and
@@ -85,7 +86,8 @@ class GradScaler:
     ([0.5], True, 2.0)
     """
 
-    _walked = ()  # its guards are stated while tracing, not found by the walk over reachable state
+    # The numbers that programs read or write, and what the trace guards.
+    _guarded = ("_running", "_used", "_unscaled", "_taken")
 
     def __init__(
         self,
@@ -96,7 +98,7 @@ class GradScaler:
         enabled: bool = True,
     ):
         how = Dynamic(init_scale, growth_factor, backoff_factor, growth_interval)
-        self.running: LossScale = LossScale(how)
+        self._running: LossScale = LossScale(how)
         self._enabled = enabled
         self._used = False  # whether a loss was ever scaled
         self._unscaled: dict[int, _UnscaledGradients] = {}
@@ -114,8 +116,14 @@ class GradScaler:
         """
         scaler = cls(enabled=config.enabled and config.loss_scaler is not None)
         if config.loss_scaler is not None:
-            scaler.running = LossScale(config.loss_scaler)
+            scaler._running = LossScale(config.loss_scaler)
         return scaler
+
+    @property
+    def running(self) -> LossScale:
+        """The scale and what it goes by."""
+        refuse_reading("the state of a GradScaler", "take get_scale(), or look at it outside")
+        return self._running
 
     def is_enabled(self) -> bool:
         """Whether it does anything.
@@ -165,7 +173,7 @@ class GradScaler:
         if not self._enabled:
             return 1.0
         staged = self._staged_scale()
-        return self.running.value if staged is None else staged.scale
+        return self._running.value if staged is None else staged.scale
 
     @overload
     def scale(self, outputs: "Tensor") -> "Tensor": ...
@@ -196,10 +204,10 @@ class GradScaler:
         )
 
     def _multiply(self, loss: "Tensor") -> "Tensor":
-        if self.running.device != loss.device or loss.device == "cpu":
-            return loss * self.running.value
+        if self._running.device != loss.device or loss.device == "cpu":
+            return loss * self._running.value
         # As numbers do, the scale keeps its own precision beside half types.
-        wide, scale = dtypes.accumulator(loss.dtype), wrap(self.running.memory[0])
+        wide, scale = dtypes.accumulator(loss.dtype), wrap(self._running.memory[0])
         return (loss.to(wide) * scale.to(wide)).to(loss.dtype)
 
     def _factor(self, held: "list[HeldGradient]") -> Any:
@@ -207,8 +215,8 @@ class GradScaler:
         devices = {h.grad.device for h in held}
         device = devices.pop()
         if devices or not norms.is_asynchronous(device):
-            return 1.0 / self.running.value
-        return (1.0 / wrap(self.running.memory_on(device)[0]).to(dtypes.float64))._data
+            return 1.0 / self._running.value
+        return (1.0 / wrap(self._running.memory_on(device)[0]).to(dtypes.float64))._data
 
     def unscale(self, grads: "AnyOptimizer | Clipped | Gradients") -> "float | Any":
         """Divide gradients by the scale, to clip or to look at them; returns their norm.
@@ -326,11 +334,11 @@ class GradScaler:
             return
         unscaled = list(self._unscaled.values())
         if new_scale is not None:
-            self.running.value = new_scale
-        elif all([u.is_late() and u.norm.device == self.running.device for u in unscaled]):
-            self.running.update_late(reduce(logical_and, [u.fits for u in unscaled]))
+            self._running.value = new_scale
+        elif all([u.is_late() and u.norm.device == self._running.device for u in unscaled]):
+            self._running.update_late(reduce(logical_and, [u.fits for u in unscaled]))
         else:
-            self.running.update(any([u.overflowed for u in unscaled]))
+            self._running.update(any([u.overflowed for u in unscaled]))
         self._unscaled.clear()
 
     def _refuse_unused(self, what: str) -> None:
@@ -347,7 +355,8 @@ class GradScaler:
         >>> wf.amp.GradScaler(init_scale=4.0).state_dict()["scale"]
         4.0
         """
-        return self.running.state_dict() if self._enabled else {}
+        refuse_while_staging("a loss scale is saved")
+        return self._running.state_dict() if self._enabled else {}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a `state_dict`; an error lists what differs, and then nothing changes.
@@ -360,13 +369,14 @@ class GradScaler:
         >>> scaler.get_scale()
         4.0
         """
+        refuse_while_staging("a loss scale is loaded")
         if not self._enabled:
             return
         if not saved:
             raise errors.StateMismatch(
                 "GradScaler.load_state_dict: an empty state, of a scaler that was not enabled"
             )
-        self.running.load_state_dict(saved)
+        self._running.load_state_dict(saved)
 
     def __repr__(self) -> str:
         return f"GradScaler(scale={self.get_scale()}, enabled={self._enabled})"

@@ -51,14 +51,14 @@ class StagedScale:
                 "GradScaler: gradients were unscaled before this function, which is being "
                 "compiled; unscale and step in one place, or call update() before"
             )
-        staging.depends(f"{self.name}'s settings", lambda: scaler.running.settings)
+        staging.depends(f"{self.name}'s settings", lambda: scaler._running.settings)
         self._late = staging.late_device is not None
         self._device: str = staging.late_device or "cpu"
         self._value = self._slot("scale", dtypes.float32, lambda: self._memory()[0])
         self._steps = self._slot("steps", dtypes.int64, lambda: self._memory()[1])
 
     def _memory(self) -> tuple[Any, Any]:
-        return self.scaler.running.memory_on(self._device)
+        return self.scaler._running.memory_on(self._device)
 
     def _slot(self, label: str, dtype, get):
         return self.staging.slot(f"{self.name}: {label}", Aval((), dtype, self._device), get)
@@ -108,8 +108,8 @@ class StagedScale:
         """Trace the update of the scale."""
         if new_scale is not None:
             self._value.staged = self.staging.of(asarray(new_scale, dtype=dtypes.float32))._data
-        elif isinstance(self.scaler.running.scaler, Dynamic):
-            self._grow_or_shrink(self.scaler.running.scaler)
+        elif isinstance(self.scaler._running.scaler, Dynamic):
+            self._grow_or_shrink(self.scaler._running.scaler)
         for found in self._unscaled.values():
             found.updated = True
         self._unscaled.clear()

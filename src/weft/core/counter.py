@@ -12,6 +12,7 @@ from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
 from ..errors import ArgumentError
+from .reading import refuse_reading
 from .settings import current, refuse_while_staging
 
 WORD = 1 << 32
@@ -30,6 +31,10 @@ _LOCK = threading.Lock()
 
 # One word of a block, or an int64 array with one of each of several blocks.
 Words: TypeAlias = Any
+
+
+_FIELDS = ("key", "nonce", "position")  # of a stream that is saved
+_REMEDY = "read it outside of the function"
 
 
 class ReservedBlocks(NamedTuple):
@@ -95,14 +100,32 @@ class Generator:
     (0, (8,), 2)
     """
 
-    __slots__ = ("key", "nonce", "position")
+    __slots__ = ("_key", "_nonce", "_position")
 
-    key: int
-    nonce: int
-    position: int
+    _key: int
+    _nonce: int
+    _position: int
 
     def __init__(self, seed: int | None = None):
         self.seed(_from_the_system() if seed is None else seed)
+
+    @property
+    def key(self) -> int:
+        """The key of the stream."""
+        refuse_reading("the key of a random stream", _REMEDY)
+        return self._key
+
+    @property
+    def nonce(self) -> int:
+        """The nonce of the stream."""
+        refuse_reading("the nonce of a random stream", _REMEDY)
+        return self._nonce
+
+    @property
+    def position(self) -> int:
+        """The number of the next unused block."""
+        refuse_reading("the position of a random stream", _REMEDY)
+        return self._position
 
     def seed(self, seed: int) -> None:
         """Begin the stream of `seed`, from its first block.
@@ -119,8 +142,8 @@ class Generator:
         seed = _check_bounds("seed", seed, 1 << 128)
         refuse_while_staging("a random stream is begun anew")
         with _LOCK:
-            self.nonce, self.key = divmod(seed, POSITIONS)
-            self.position = 0
+            self._nonce, self._key = divmod(seed, POSITIONS)
+            self._position = 0
 
     def reserve(self, words: int) -> ReservedBlocks:
         """The next blocks of the stream, enough for `words` 32-bit words.
@@ -134,33 +157,33 @@ class Generator:
         """The next blocks of the stream, also inside a replay."""
         blocks = -(-words // WORDS_PER_BLOCK)
         with _LOCK:
-            position = self.position
+            position = self._position
             if position + blocks >= POSITIONS:
                 raise ArgumentError(
                     f"Generator: {blocks} blocks at position {position} go past the end of the "
                     f"stream at 2**64: continue on another from fork()"
                 )
-            self.position = position + blocks
-            return ReservedBlocks(self.key, self.nonce * POSITIONS + position)
+            self._position = position + blocks
+            return ReservedBlocks(self._key, self._nonce * POSITIONS + position)
 
     def give_back(self, draw: ReservedBlocks, words: int, position: int) -> None:
         """Go back from the end of a draw to a position in it, unless another draw followed."""
         nonce, start = divmod(draw.counter, POSITIONS)
         here = (draw.key, nonce, start - (-words // WORDS_PER_BLOCK))
         with _LOCK:
-            if (self.key, self.nonce, self.position) == here:
-                self.position = position
+            if (self._key, self._nonce, self._position) == here:
+                self._position = position
 
     def here(self) -> tuple[int, int, int]:
         """The stream and its position."""
         with _LOCK:
-            return self.key, self.nonce, self.position
+            return self._key, self._nonce, self._position
 
     def rewind(self, start: tuple[int, int, int], end: tuple[int, int, int]) -> None:
         """Undo a draw: go back from `end` to `start`, if the stream is still at `end`."""
         with _LOCK:
-            if (self.key, self.nonce, self.position) == end and start[:2] == end[:2]:
-                self.position = start[2]
+            if (self._key, self._nonce, self._position) == end and start[:2] == end[:2]:
+                self._position = start[2]
 
     def fork(self, name: str | int) -> "Generator":
         """The stream of this name: the same for equal names, whatever has been drawn before.
@@ -172,6 +195,7 @@ class Generator:
         >>> g.fork("dropout").key == g.fork("dropout").key != g.fork("noise").key
         True
         """
+        refuse_while_staging("a random stream is forked")
         if not isinstance(name, str | Integral):
             raise ArgumentError(f"fork: name {name!r}: expected a string or an integer")
         return self._child(name if isinstance(name, str) else int(name))
@@ -196,7 +220,7 @@ class Generator:
 
         # JSON is injective on lists of strings and integers, and the same everywhere.
         digest = blake2b(dumps(path).encode(), digest_size=16, person=b"weft.random")
-        digest.update(self.key.to_bytes(8, "little") + self.nonce.to_bytes(8, "little"))
+        digest.update(self._key.to_bytes(8, "little") + self._nonce.to_bytes(8, "little"))
         return Generator(int.from_bytes(digest.digest(), "little"))
 
     def state_dict(self) -> dict[str, int]:
@@ -206,8 +230,9 @@ class Generator:
         >>> sorted(wf.random.Generator(1).state_dict())
         ['key', 'nonce', 'position']
         """
+        refuse_while_staging("the position of a random stream is saved")
         with _LOCK:
-            return {name: getattr(self, name) for name in self.__slots__}
+            return {name: getattr(self, f"_{name}") for name in _FIELDS}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue from a `state_dict()`.
@@ -222,16 +247,16 @@ class Generator:
         >>> wf.rand(2, generator=g).tolist() == first
         True
         """
-        if set(state) != set(self.__slots__):
+        if set(state) != set(_FIELDS):
             raise ArgumentError(
-                f"load_state_dict: keys {sorted(state)}: expected {sorted(self.__slots__)}, "
+                f"load_state_dict: keys {sorted(state)}: expected {sorted(_FIELDS)}, "
                 f"as state_dict() gives them"
             )
         key, nonce = (_check_bounds(k, state[k], POSITIONS) for k in ("key", "nonce"))
         position = _check_bounds("position", state["position"], POSITIONS)
         refuse_while_staging("the position of a random stream is set")
         with _LOCK:
-            self.key, self.nonce, self.position = key, nonce, position
+            self._key, self._nonce, self._position = key, nonce, position
 
     def __repr__(self) -> str:
         return f"Generator(key={self.key:#x}, nonce={self.nonce:#x}, position={self.position})"

@@ -50,7 +50,7 @@ class SelfAveragingOptimizer(Optimizer):
         [0.625]
         """
         if not self.is_averaged:
-            self._move({id(g): 1.0 / g["beta1"] for g in self.param_groups})
+            self._move({id(g): 1.0 / g["beta1"] for g in self._param_groups})
             self.is_averaged = True
 
     def train(self) -> None:
@@ -67,19 +67,19 @@ class SelfAveragingOptimizer(Optimizer):
         [0.6125]
         """
         if self.is_averaged:
-            self._move({id(g): g["beta1"] for g in self.param_groups})
+            self._move({id(g): g["beta1"] for g in self._param_groups})
             self.is_averaged = False
 
     def _move(self, kept: dict[int, float]) -> None:
         """Move the parameters along the line through z; kept: their share, by group."""
         self._check_groups()
-        entries = [e for e in self.entries() if e.key in self.state]
+        entries = [e for e in self.entries() if e.key in self._state]
         memory = own_memories([e.param for e in entries])
         numbers = {key: {"decay": share} for key, share in kept.items()}
         jobs = []
         for e, p in zip(entries, memory, strict=True):
             self._fit_slots(e, p)
-            jobs.append(Job(average, (p, self.state[e.key]["z"]), numbers[id(e.group)]))
+            jobs.append(Job(average, (p, self._state[e.key]["z"]), numbers[id(e.group)]))
         walk(jobs)
 
     @contextmanager
@@ -98,7 +98,7 @@ class SelfAveragingOptimizer(Optimizer):
         if self.is_averaged:
             yield self
             return
-        params = [e.param for e in self.entries() if e.key in self.state]
+        params = [e.param for e in self.entries() if e.key in self._state]
         kept = [BACKENDS[type(p._data)].copy(p._data) for p in params]
         self.eval()
         try:

@@ -8,7 +8,8 @@ from .. import errors
 from ..arrays.inplace import own_memory
 from ..core.backends import BACKENDS
 from ..core.differences import differences
-from ..core.settings import current
+from ..core.reading import refuse_reading
+from ..core.settings import current, refuse_while_staging
 from ..core.value import wrap
 from . import staged
 from .configs import Config
@@ -51,11 +52,12 @@ class EMA:
     [3.0]
     """
 
-    _walked = ()  # its guards are stated while tracing, not found by the walk over reachable state
+    # What programs read or write, and what the trace guards.
+    _guarded = ("_count", "_averages")
 
     def __init__(self, params: Params = (), decay: float = 0.999):
         self.decay: float = _check_decay("EMA", decay)
-        self.count: Any = 0  # of updates: a number, or a cell of a device (`late.py`)
+        self._count: Any = 0  # of updates: a number, or a cell of a device (`late.py`)
         self._entries: dict[Any, ParameterEntry] = {}
         self._averages: dict[str, Any] = {}
         AVERAGES.add(self)
@@ -78,6 +80,7 @@ class EMA:
         >>> ema.average_of(p).tolist()
         [1.0]
         """
+        refuse_while_staging("an average begins")
         check_parameter("EMA", param)
         key = str(len(self._entries)) if name is None else name
         if param in self._entries or key in self._averages:
@@ -131,18 +134,19 @@ class EMA:
     @property
     def updates(self) -> int:
         """How many updates there were."""
-        return int(self.count)
+        refuse_reading("the count of updates of averages", "look at it outside of the function")
+        return int(self._count)
 
     @updates.setter
     def updates(self, updates: int) -> None:
-        self.count = updates
+        self._count = updates
 
     def count_on(self, device: str) -> Any:
         """The memory of the count, from now on a device's."""
-        count = self.count
+        count = self._count
         if not is_late(count) or BACKENDS[type(count)].device_of(count) != device:
-            self.count = make_cell(self.updates, device)
-        return self.count
+            self._count = make_cell(self.updates, device)
+        return self._count
 
     def raw(self, key: str) -> Any:
         """The memory of an average."""
@@ -162,6 +166,7 @@ class EMA:
         >>> p.tolist()
         [3.0]
         """
+        refuse_while_staging("averages and parameters are swapped")
         if self._kept is not None:
             self._write(self._kept)
             self._kept = None
@@ -218,7 +223,10 @@ class EMA:
         >>> ema.average_of(p).tolist()
         [1.0]
         """
-        return wrap(_copy(self._averages[self._entry(param).key]))
+        entry, staging = self._entry(param), current.get().staging
+        if staging is not None:
+            return staged.average_of(self, entry, staging)
+        return wrap(_copy(self._averages[entry.key]))
 
     def _entry(self, param) -> ParameterEntry:
         if param not in self._entries:
@@ -233,6 +241,7 @@ class EMA:
         >>> ema.state_dict()["decay"]
         0.5
         """
+        refuse_while_staging("averages are saved")
         averages = {key: wrap(_copy(raw)) for key, raw in self._averages.items()}
         return {"decay": self.decay, "updates": self.updates, "averages": averages}
 
@@ -251,6 +260,7 @@ class EMA:
         >>> ema.average_of(p).tolist()
         [1.0]
         """
+        refuse_while_staging("averages are loaded")
         self.refuse_swapped("load_state_dict")
         differences(dict.fromkeys(self.state_dict(), 0), dict.fromkeys(saved, 0)).refuse("EMA")
         slots = {e.key: like(e.param._data) for e in self._entries.values()}
@@ -324,7 +334,7 @@ class EMAOptimizer:
             self._step_staged()
             return loss
         followed = []
-        for p in self.optimizer.changed:
+        for p in self.optimizer._changed:
             key = self.optimizer.entry_of(p).key
             if p in self.ema:
                 followed.append(p)
@@ -345,16 +355,16 @@ class EMAOptimizer:
         """The step, which changes nothing where a flag of the parameters' device is false."""
         self.ema.refuse_swapped("step")
         self.optimizer.step_if(taken, grads)
-        self.ema.update_if(taken, self.optimizer.changed)
+        self.ema.update_if(taken, self.optimizer._changed)
 
     def _step_staged(self) -> None:
-        new = [p for p in self.optimizer.changed if p not in self.ema]
+        new = [p for p in self.optimizer._changed if p not in self.ema]
         if new:
             raise errors.StagingError(
                 f"EMAOptimizer.step: {len(new)} parameters have no average yet, which begins after "
                 "their first step; take that outside of the compiled function"
             )
-        self.ema.update(self.optimizer.changed)
+        self.ema.update(self.optimizer._changed)
 
     def set_lr(self, lr: float) -> None:
         """Set the optimizer's learning rate.

@@ -38,25 +38,25 @@ def how_far(own: dict[str, Any], started: dict[str, Any]) -> tuple[Any, ...]:
 
 def send(optimizer: Any, entries: list[ParameterEntry], device: str) -> None:
     """Let states with equal numbers share cells, which no other state has; nothing waits."""
-    states = [optimizer.state[e.key] for e in entries]
+    states = [optimizer._state[e.key] for e in entries]
     for name in counts_of(optimizer, entries[0].group):
         cell = states[0][name]
         if not is_late(cell):
             cell = make_cell(cell, device)
         elif BACKENDS[type(cell)].device_of(cell) != device:
             cell = make_cell(float(cell), device)
-        elif sum([own.get(name) is cell for own in optimizer.state.values()]) > len(states):
+        elif sum([own.get(name) is cell for own in optimizer._state.values()]) > len(states):
             cell = BACKENDS[type(cell)].copy(cell)
         for own in states:
             own[name] = cell
-    optimizer.late = True
+    optimizer._late = True
 
 
 def bring_home(optimizer: Any, keys: Iterable[str]) -> None:
     """Read cells of states; a state whose first step was left out is dropped."""
     known: dict[int, tuple[Any, float]] = {}  # by identity, with the cell
-    for key in keys if optimizer.late else ():
-        own = optimizer.state.get(key, {})
+    for key in keys if optimizer._late else ():
+        own = optimizer._state.get(key, {})
         late = [name for name in optimizer.started if name in own and is_late(own[name])]
         for name in late:
             cell = own[name]
@@ -64,7 +64,7 @@ def bring_home(optimizer: Any, keys: Iterable[str]) -> None:
                 known[id(cell)] = cell, float(cell)
             own[name] = type(optimizer.started[name])(known[id(cell)][1])
         if late and not own["step"]:
-            del optimizer.state[key]
+            del optimizer._state[key]
 
 
 class LateNumber:

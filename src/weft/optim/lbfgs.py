@@ -8,6 +8,7 @@ from ..arrays.inplace import own_memory, refuse_staging
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.differences import differences
+from ..core.reading import refuse_reading
 from ..core.value import wrap
 from ..transform.modes.backward import enable_grad
 from . import configs, state
@@ -59,6 +60,7 @@ class LBFGS(Optimizer):
     """
 
     can_skip = False
+    _guarded = ("_memory", "_of_grouping")
     Config: ClassVar[type[configs.Config]] = configs.LBFGSConfig
 
     def __init__(
@@ -69,7 +71,13 @@ class LBFGS(Optimizer):
     ):
         self._of_grouping: int | None = None
         super().__init__(params, config, **options)
-        self.memory: dict[str, Any] = _empty()
+        self._memory: dict[str, Any] = _empty()
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """The history of steps."""
+        refuse_reading("the history of an optimizer", "look at it outside of the function")
+        return self._memory
 
     def add_param_group(self, group: Params) -> None:
         """The one group of parameters.
@@ -81,7 +89,7 @@ class LBFGS(Optimizer):
         >>> len(optimizer.param_groups)
         1
         """
-        if self.param_groups:
+        if self._param_groups:
             raise errors.ArgumentError(
                 "LBFGS: all parameters are in one group; make an optimizer for each of several"
             )
@@ -92,13 +100,13 @@ class LBFGS(Optimizer):
         """The parameters of the one group; if they changed, the history starts afresh."""
         found = super().entries()
         places = {e.param.device for e in found}
-        if len(self.param_groups) > 1 or len(places) > 1:
+        if len(self._param_groups) > 1 or len(places) > 1:
             raise errors.ArgumentError(
-                f"LBFGS: {len(self.param_groups)} groups of parameters, on {sorted(places)}; "
+                f"LBFGS: {len(self._param_groups)} groups of parameters, on {sorted(places)}; "
                 "expected one group on one device: make an optimizer for each of several"
             )
-        if self._of_grouping != self.grouping:
-            self.memory, self._of_grouping = _empty(), self.grouping
+        if self._of_grouping != self._grouping:
+            self._memory, self._of_grouping = _empty(), self._grouping
         return found
 
     def step(self, closure: Callable[[], _R] | None = None) -> _R:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -128,7 +136,7 @@ class LBFGS(Optimizer):
         self._check_groups()
         run = _Run(self, closure)
         run.minimise()
-        self.changed: list[Tensor] = [e.param for e in self.entries()]
+        self._changed: list[Tensor] = [e.param for e in self.entries()]
         return run.first
 
     def compute_update(self, grad: "ArrayLike", param: "Tensor | None" = None) -> "Tensor":
@@ -183,7 +191,7 @@ class LBFGS(Optimizer):
         {'*': {'func_evals': 0, 'n_iter': 0, 't': 0.0, 'scale': 1.0, 'curvatures': []}}
         """
         super().reset()
-        self.memory = _empty()
+        self._memory = _empty()
 
     def state_dict(self) -> dict[str, Any]:
         """The history under the key "*", the group and the config.
@@ -192,7 +200,7 @@ class LBFGS(Optimizer):
         >>> sorted(wf.optim.LBFGS([wf.Parameter([1.0])]).state_dict())
         ['config', 'lr_ratios', 'optimizer', 'param_groups', 'state']
         """
-        saved, m = super().state_dict(), self.memory
+        saved, m = super().state_dict(), self._memory
         own = {name: m[name] for name in (*_NUMBERS, "curvatures")}
         own |= {name: wrap(_copy(m[name])) for name in _VECTORS if m[name] is not None}
         if m["moves"]:
@@ -225,7 +233,7 @@ class LBFGS(Optimizer):
         super().load_state_dict({**saved, "state": {}})
         taken = {n: state.take(v, slots[n]) if n in slots else v for n, v in own.items()}
         taken |= {n: list(taken[n]) for n in (*_HISTORIES, "curvatures") if n in taken}
-        self.memory = _empty() | taken
+        self._memory = _empty() | taken
 
 
 def _empty() -> dict[str, Any]:
@@ -252,9 +260,9 @@ class _Run:
 
     def __init__(self, optimizer: LBFGS, closure):
         self.optimizer, self.closure = optimizer, closure
-        self.options = optimizer.param_groups[0]
+        self.options = optimizer._param_groups[0]
         self.rate = self.options["lr"] * self.options["lr_scale"]
-        self.memory = optimizer.memory
+        self._memory = optimizer._memory
         self.first: Any = None
         self.evaluations = 0
         self.loss, self.grad = self.evaluate()
@@ -266,12 +274,12 @@ class _Run:
         if self.first is None:
             self.first = loss
         self.evaluations += 1
-        self.memory["func_evals"] += 1
+        self._memory["func_evals"] += 1
         return float(loss), self.optimizer.flatten(True)
 
     def minimise(self) -> None:
         """Steps until one of the limits or tolerances is reached."""
-        options, m = self.options, self.memory
+        options, m = self.options, self._memory
         most = options["max_eval"] or options["max_iter"] * 5 // 4
         if _largest(self.grad) <= options["tolerance_grad"]:
             return
@@ -293,7 +301,7 @@ class _Run:
 
     def _has_converged(self, before: float) -> bool:
         """Whether the gradient, the step or the loss changed no more than tolerated."""
-        small, m = self.options["tolerance_change"], self.memory
+        small, m = self.options["tolerance_change"], self._memory
         return (
             _largest(self.grad) <= self.options["tolerance_grad"]
             or _largest(m["direction"] * m["t"]) <= small
@@ -302,7 +310,7 @@ class _Run:
 
     def direction(self):
         """−H·g, with H the approximate inverse Hessian of the history (two-loop recursion)."""
-        m = self.memory
+        m = self._memory
         if m["n_iter"] == 1:
             m.update(changes=[], moves=[], curvatures=[], scale=1.0)
             return -self.grad
@@ -324,7 +332,7 @@ class _Run:
 
     def move(self, t: float, slope: float, left: int, last: bool) -> float:
         """Go along the direction, by t or as far as the line search says; returns how far."""
-        direction, start = self.memory["direction"], self.optimizer.flatten(False)
+        direction, start = self._memory["direction"], self.optimizer.flatten(False)
         if self.options["line_search_fn"] is None:
             self.optimizer.place(start + direction * t)
             if not last:

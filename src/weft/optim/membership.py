@@ -51,9 +51,9 @@ def regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
     ]
     entries = _entries(optimizer, groups, pairs)
     state = {
-        e.key: optimizer.state[old.key]
+        e.key: optimizer._state[old.key]
         for e in entries
-        if (old := optimizer._entries.get(e.param)) is not None and old.key in optimizer.state
+        if (old := optimizer._entries.get(e.param)) is not None and old.key in optimizer._state
     }
     waiting = dict(optimizer._pending)
     came = {e.key: e for e in entries if e.param not in optimizer._entries and e.key in waiting}
@@ -62,7 +62,7 @@ def regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
     saved = {key: waiting.pop(key) for key in came}
     state |= check_states(optimizer, came, saved, lambda e: order[id(e.group)])
     optimizer._entries = {e.param: e for e in entries}
-    optimizer.state, optimizer._pending = state, waiting
+    optimizer._state, optimizer._pending = state, waiting
     _install(optimizer, groups, pairs, settings, ratios)
 
 
@@ -78,10 +78,10 @@ def _install(optimizer, groups: list, pairs: list, settings: list, ratios: dict)
             relative = rate and own["lr"] is not None and own["lr"] != rate
             ratios[id(group)] = own["lr"] / rate if relative else 1.0
         group["params"] = listed
-    if groups is not optimizer.param_groups:
-        optimizer.param_groups[:] = groups
+    if groups is not optimizer._param_groups:
+        optimizer._param_groups[:] = groups
     optimizer._grouped = [GroupRecord(g, tuple(g["params"]), ratios[id(g)]) for g in groups]
-    optimizer.grouping += 1
+    optimizer._grouping += 1
 
 
 def _pairs(what: str, group) -> list[tuple[str | None, Any]]:

@@ -14,10 +14,11 @@ from ..arrays.make import zeros_like
 from ..core import dispatch
 from ..core.backends import BACKENDS
 from ..core.box import BOXES
-from ..core.settings import current
+from ..core.reading import reading_trace, refuse_reading
+from ..core.settings import current, refuse_while_staging
 from ..core.value import TENSORS, as_seen_by_trace, wrap
 from ..transform.modes.backward import enable_grad
-from . import configs, staged, state
+from . import configs, staged
 from .configs import Config, checked_number
 from .late import bring_home, counts_of, how_far, send
 from .membership import GroupRecord, is_unchanged, regroup
@@ -32,7 +33,9 @@ from .parameters import (
     parameters_of_variables,
     raw_gradient,
 )
+from .read_in_trace import groups_read
 from .repeated import RepeatedStep, repeated_step
+from .state import Slot, dump, load
 from .walk import Job, is_fused, walk
 
 if TYPE_CHECKING:
@@ -64,8 +67,8 @@ def held_arrays() -> Iterator[Any]:
     for ema in list(AVERAGES):
         yield from [raw for raw in ema._averages.values() if type(raw) in BACKENDS]
     for optimizer in list(_OPTIMIZERS):
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        states = [v for own in optimizer.state.values() for v in own.values()]
+        parameters = [p for group in optimizer._param_groups for p in group["params"]]
+        states = [v for own in optimizer._state.values() for v in own.values()]
         for x in (*parameters, *[getattr(p, "grad", None) for p in parameters], *states):
             raw = getattr(x, "_data", x)
             if type(raw) in BACKENDS and type(raw) not in BOXES:
@@ -82,7 +85,7 @@ def state_bytes(optimizer: "Optimizer", device: str = "cpu", to_come: bool = Fal
     total = 0
     for e in optimizer.entries():
         raw = e.param._data
-        if (to_come and e.key in optimizer.state) or not e.param.requires_grad:
+        if (to_come and e.key in optimizer._state) or not e.param.requires_grad:
             continue
         if type(raw) not in BOXES:
             total += sum([s.bytes_on(device) for s in optimizer.slots(e.group, raw).values()])
@@ -112,7 +115,11 @@ class Optimizer:
     ([0.75], [0.5])
     """
 
-    _walked = ()  # its guards are stated while tracing, not found by the walk over reachable state
+    # What the trace of a step guards, and what user code reads by properties.
+    _guarded: ClassVar[tuple[str, ...]] = (
+        *("_config", "_param_groups", "_state", "_changed", "_late", "_grouping", "_entries"),
+        *("_grouped", "_pending", "_pending_group", "_last", "_checked"),
+    )
     Config: ClassVar[type[Config]]
     rule: ClassVar[Callable[..., tuple[Any, ...]]]
     __signature__: ClassVar[Signature]  # with the fields of the config as keywords
@@ -145,12 +152,12 @@ class Optimizer:
             params, config = None, params
         self._config: Any = self._read_config(config, options)
         _OPTIMIZERS.add(self)
-        self.param_groups: list[dict[str, Any]] = []
-        self.state: dict[str, dict[str, Any]] = {}
+        self._param_groups: list[dict[str, Any]] = []
+        self._state: dict[str, dict[str, Any]] = {}
         self.takes_more: bool = params is None  # whether steps may bring new parameters
-        self.changed: list[Tensor] = []  # the parameters that the last step changed
-        self.late: bool = False  # whether a device may keep counts of steps
-        self.grouping: int = 0  # counts the changes of group membership
+        self._changed: list[Tensor] = []  # the parameters that the last step changed
+        self._late: bool = False  # whether a device may keep counts of steps
+        self._grouping: int = 0  # counts the changes of group membership
         self._entries: dict[Any, ParameterEntry] = {}
         self._grouped: list[GroupRecord] = []  # the groups as they were last read
         self._pending: dict[str, dict[str, Any]] = {}  # loaded before the parameters were added
@@ -168,8 +175,44 @@ class Optimizer:
         return type(self).__name__
 
     @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups: dicts of their parameters and settings, which may be changed."""
+        staging = reading_trace()
+        return self._param_groups if staging is None else groups_read(self, staging)
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        refuse_while_staging("the groups of an optimizer are replaced")
+        self._param_groups = groups
+
+    @property
+    def state(self) -> dict[str, dict[str, Any]]:
+        """The states of the parameters by their keys: raw arrays and numbers."""
+        refuse_reading("the state of an optimizer", "look at it outside of the function")
+        return self._state
+
+    @state.setter
+    def state(self, state: dict[str, dict[str, Any]]) -> None:
+        refuse_while_staging("the state of an optimizer is replaced")
+        self._state = state
+
+    @property
+    def changed(self) -> "list[Tensor]":
+        """The parameters that the last step changed."""
+        refuse_reading("what a step has changed", "look at it after the call")
+        return self._changed
+
+    @changed.setter
+    def changed(self, params: "list[Tensor]") -> None:
+        self._changed = params
+
+    @property
     def config(self) -> Any:
         """The defaults of new groups; `set_lr` changes its learning rate."""
+        staging = reading_trace()
+        if staging is not None:
+            name = staging.name_of(self, self._name)
+            staging.note_read(f"{name}.config", self.__dict__, "_config")
         return self._config
 
     @property
@@ -209,10 +252,11 @@ class Optimizer:
         >>> len(optimizer.param_groups)
         2
         """
+        refuse_while_staging("a group is added to an optimizer")
         pairs, options = group_options(group)
         self.read_groups()
         params = [p if name is None else (name, p) for name, p in pairs]
-        regroup(self, [*self.param_groups, {"params": params, **options}])
+        regroup(self, [*self._param_groups, {"params": params, **options}])
         self._pending_group = {}
 
     def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -228,13 +272,16 @@ class Optimizer:
 
     def entries(self) -> list[ParameterEntry]:
         """The parameters with the keys of their states and their groups, in order."""
+        staging = current.get().staging
+        if staging is not None:
+            staged.depend_on_settings(self, staging)
         self.read_groups()
         return list(self._entries.values())
 
     def read_groups(self) -> None:
         """Apply changes that were made to `param_groups` by hand."""
-        if not is_unchanged(self._grouped, self.param_groups):
-            regroup(self, self.param_groups)
+        if not is_unchanged(self._grouped, self._param_groups):
+            regroup(self, self._param_groups)
 
     def entry_of(self, param: "Tensor", name: str | None = None) -> ParameterEntry:
         """The entry of a parameter, which is added if the optimizer was made without any."""
@@ -246,13 +293,13 @@ class Optimizer:
                 f"{self._name}: a gradient for a {type(param).__name__} that is no parameter of "
                 "this optimizer; add it with add_param_group()"
             )
-        if not self.param_groups:
+        if not self._param_groups:
             self.add_param_group([])
-        self.param_groups[0]["params"].append(param if name is None else (name, param))
+        self._param_groups[0]["params"].append(param if name is None else (name, param))
         try:
             self.read_groups()
         except errors.WeftError:
-            self.param_groups[0]["params"].pop()
+            self._param_groups[0]["params"].pop()
             raise
         return self._entries[param]
 
@@ -287,6 +334,7 @@ class Optimizer:
         >>> optimizer.param_groups[0]["lr"]
         0.25
         """
+        refuse_while_staging("the learning rate of an optimizer is set")
         self._config = replace(self.config, lr=lr)
         self.read_groups()
         for known in self._grouped:
@@ -355,7 +403,7 @@ class Optimizer:
             memory = own_memories([e.param for e in entries])
             jobs = self._update(list(zip(entries, memory, raws, strict=True)))
             self._last = repeated_step(self, entries, jobs)
-        self.changed = [e.param for e in entries]
+        self._changed = [e.param for e in entries]
 
     def _update(self, given: list[tuple[ParameterEntry, Any, Any]]) -> list[Job]:
         """Update raw parameters by raw gradients, and their states; what was done."""
@@ -422,7 +470,7 @@ class Optimizer:
         walk(jobs)
         for cell, count in cells:
             BACKENDS[type(cell)].overwrite(cell, count)
-        self.changed = [e.param for e, _ in raws]
+        self._changed = [e.param for e, _ in raws]
 
     def _equally_far(
         self, entries: list[ParameterEntry], xp: Any, taken: Any
@@ -431,7 +479,7 @@ class Optimizer:
         found: dict[tuple[Any, ...], list[ParameterEntry]] = {}
         for e in entries:
             self._fit_slots(e, e.param._data)
-            own = self.state[e.key]
+            own = self._state[e.key]
             self.rescale(e.group, own, self._is_averaged(e))
             far = how_far(own, self.started)
             found.setdefault((id(e.group), self.rule_of(own), *far), []).append(e)
@@ -440,13 +488,13 @@ class Optimizer:
         return list(found.values())
 
     def _is_averaged(self, entry: ParameterEntry) -> bool:
-        return is_fused(self.rule_of(self.state[entry.key]), entry.param._data)
+        return is_fused(self.rule_of(self._state[entry.key]), entry.param._data)
 
     def _numbers_if(
         self, entry: ParameterEntry, taken: Any, common: dict[str, Any]
     ) -> tuple[dict[str, Any], list[tuple[Any, Any]]]:
         """The numbers of a step, and cells of counts with what they will hold."""
-        held, xp = self.state[entry.key], BACKENDS[type(taken)]
+        held, xp = self._state[entry.key], BACKENDS[type(taken)]
         own = dict(held)
         own["step"] = own["step"] + 1
         for name in counts_of(self, entry.group):
@@ -461,7 +509,7 @@ class Optimizer:
         self, entry: ParameterEntry, p: Any, g: Any, numbers: dict[str, Any], taken: Any
     ) -> Job:
         slots, every = self._fit_slots(entry, p)
-        own = self.state[entry.key]
+        own = self._state[entry.key]
         columns = (p, g, *[own[name] for name in slots if name not in self.apart])
         rule = self.rule_of(own)
         return Job(rule, columns, numbers, every, self.whole, self.traced, taken)
@@ -503,7 +551,7 @@ class Optimizer:
 
     def _check_groups(self) -> None:
         """Read the groups if they changed since the last step; refuse settings out of range."""
-        for group in self.param_groups:
+        for group in self._param_groups:
             group["lr_scale"] = checked_number(self._name, "lr_scale", group["lr_scale"])
             given = {name: value for name, value in group.items() if name not in _OF_GROUPS}
             if given != self._checked.get(id(group)):
@@ -539,13 +587,13 @@ class Optimizer:
         Parameters of a group with equal step counts share their numbers, and are updated together.
         """
         slots, every = self._fit_slots(entry, p)
-        own = self.state[entry.key]
+        own = self._state[entry.key]
         for name, slot in slots.items():
             if own[name].shape != slot.shape:  # kernels would read and write beyond it
                 raise errors.ShapeError(
                     f"{type(self).__name__}: {name} of {entry.key!r} has the shape "
                     f"{tuple(own[name].shape)}, expected {slot.shape}; load a state that fits by "
-                    f"load_state_dict(), or begin anew: del optimizer.state[{entry.key!r}]"
+                    f"load_state_dict(), or begin anew: del optimizer._state[{entry.key!r}]"
                 )
         rule = self.rule_of(own)
         self.rescale(entry.group, own, is_fused(rule, p))
@@ -560,12 +608,12 @@ class Optimizer:
 
     def _fit_slots(
         self, entry: ParameterEntry, p: Any
-    ) -> tuple[dict[str, state.Slot], tuple[int, ...] | None]:
+    ) -> tuple[dict[str, Slot], tuple[int, ...] | None]:
         """The slots of a parameter; its state is created, or moved to the parameter's device."""
         like = (type(p), p.dtype, p.device, *[entry.group[name] for name in self.shaping])
-        if entry.fitted is None or entry.fitted[0] != like or entry.key not in self.state:
+        if entry.fitted is None or entry.fitted[0] != like or entry.key not in self._state:
             slots = self.slots(entry.group, p)
-            own = self.state.setdefault(entry.key, dict(self.started))
+            own = self._state.setdefault(entry.key, dict(self.started))
             self._check_slots(entry, slots, own)
             for name, slot in slots.items():
                 own[name] = slot.fit(own.get(name), p)
@@ -574,7 +622,7 @@ class Optimizer:
         return entry.fitted[1:]
 
     def _check_slots(
-        self, entry: ParameterEntry, slots: dict[str, state.Slot], own: dict[str, Any]
+        self, entry: ParameterEntry, slots: dict[str, Slot], own: dict[str, Any]
     ) -> None:
         """Refuse settings that a state already in use cannot adopt."""
         for name, slot in slots.items():
@@ -589,7 +637,7 @@ class Optimizer:
     def settle(self, entry: ParameterEntry) -> None:
         """Create a parameter's state, or update it to the settings of its group."""
         self._fit_slots(entry, entry.param._data)
-        self.rescale(entry.group, self.state[entry.key])
+        self.rescale(entry.group, self._state[entry.key])
 
     def rescale(self, group: dict[str, Any], own: dict[str, Any], averages: bool = False) -> None:
         """Update the arrays of a state to changed settings; discounted sums maybe to averages."""
@@ -602,7 +650,7 @@ class Optimizer:
         """The numbers a rule takes."""
         return _keywords(rule)
 
-    def slots(self, group: dict[str, Any], p: Any) -> dict[str, state.Slot]:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, Slot]:
         """The arrays of a parameter's state."""
         return {}
 
@@ -631,7 +679,8 @@ class Optimizer:
         >>> p.tolist()
         [-2.0]
         """
-        self.state.clear()
+        refuse_while_staging("the state of an optimizer is forgotten")
+        self._state.clear()
         self._pending.clear()
         self._pending_group = {}
 
@@ -644,7 +693,8 @@ class Optimizer:
         >>> list(optimizer.state_dict()["state"])
         ['w']
         """
-        return state.dump(self)
+        refuse_while_staging("the state of an optimizer is read")
+        return dump(self)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a `state_dict`; an error lists what differs, and then nothing changes.
@@ -660,8 +710,10 @@ class Optimizer:
         >>> p.tolist()
         [-2.5]
         """
-        state.load(self, saved)
+        refuse_while_staging("the state of an optimizer is loaded")
+        load(self, saved)
 
     def __repr__(self) -> str:
-        count = sum(e.param.size for e in self._entries.values())
-        return f"{self._name}({len(self._entries)} parameters, {count} elements, {self.config})"
+        entries = self.entries()
+        count = sum([e.param.size for e in entries])
+        return f"{self._name}({len(entries)} parameters, {count} elements, {self.config})"

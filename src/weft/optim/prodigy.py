@@ -137,6 +137,7 @@ class Prodigy(Optimizer):
     (True, True)
     """
 
+    _guarded = ("_estimate",)
     Config = ProdigyConfig
     rule = staticmethod(prodigy)
     shaping = ("beta1", "slice_p")
@@ -155,7 +156,7 @@ class Prodigy(Optimizer):
     def _started(self) -> Estimate:
         if self._estimate is not None:
             return self._estimate
-        groups = self.param_groups
+        groups = self._param_groups
         d0 = groups[0]["d0"] if groups else self.config.d0
         return Estimate(d0, d0, 0.0, 0.0)
 
@@ -177,7 +178,7 @@ class Prodigy(Optimizer):
 
     def _rates(self) -> list[float]:
         """The groups' learning rates, which are equal or 0."""
-        rates = [group["lr"] * group["lr_scale"] for group in self.param_groups]
+        rates = [group["lr"] * group["lr_scale"] for group in self._param_groups]
         if len({rate for rate in rates if rate}) > 1:
             raise errors.ArgumentError(
                 f"{self._name}: the learning rates of the groups are {rates}, expected equal ones, "
@@ -190,9 +191,9 @@ class Prodigy(Optimizer):
 
     def _joint(self) -> dict[str, Any]:
         """The settings of the estimate."""
-        first = self.param_groups[0]
+        first = self._param_groups[0]
         for name in _JOINT:
-            found = [group[name] for group in self.param_groups]
+            found = [group[name] for group in self._param_groups]
             if any(value != first[name] for value in found):
                 raise errors.ArgumentError(
                     f"{self._name}: {name} of the groups is {found}, expected one value: all "
@@ -215,7 +216,7 @@ class Prodigy(Optimizer):
             name = staging.name_of(self, self._name)
             label = f"which groups of {name} have learning rates"
             staging.depends(label, lambda: [bool(rate) for rate in self._rates()])
-        resting = {id(g) for g, rate in zip(self.param_groups, rates, strict=True) if not rate}
+        resting = {id(g) for g, rate in zip(self._param_groups, rates, strict=True) if not rate}
         admitted = [(e, g) for e, g in pairs if id(e.group) not in resting]
         places = sorted({e.param.device for e, _ in admitted})
         if len(places) > 1:
@@ -247,7 +248,7 @@ class Prodigy(Optimizer):
             rate = _step_rate(now, self._rate(), joint)
             for entry, p, g in given:
                 self._fit_slots(entry, p)
-                own = self.state[entry.key]
+                own = self._state[entry.key]
                 every.append(Slot((2,), dtypes.float64, device).allocate())
                 numbers = self._numbers(entry.group, now, rate, joint)
                 numbers = {n: plain(x) if hasattr(x, "_data") else x for n, x in numbers.items()}

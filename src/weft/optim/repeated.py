@@ -50,7 +50,7 @@ class RepeatedStep:
 
     def take(self, optimizer: Any, pairs: Sequence[tuple[ParameterEntry, Any]]) -> bool:
         """Take the step again if nothing but gradients and numbers has changed; whether it did."""
-        if optimizer.late or AROUND or current.get().saving is not None:
+        if optimizer._late or AROUND or current.get().saving is not None:
             return False
         if len(pairs) != len(self.entries):
             return False
@@ -74,7 +74,7 @@ def _columns(  # noqa: C901  (the hot path)
     optimizer: Any, batch: _Batch, gradients: dict[int, Any]
 ) -> list[list[Any]] | None:
     """Parameters, gradients and arrays of the state; None if something was replaced."""
-    group, state, rows = batch.group, optimizer.state, batch.rows
+    group, state, rows = batch.group, optimizer._state, batch.rows
     if [group[name] for name in optimizer.shaping] != batch.shaped:
         return None
     first = state.get(rows[0][0].key)
@@ -120,7 +120,7 @@ def _is_as_known(x: Any, known: "ref[Any]") -> bool:
 
 def _advance_counts(optimizer: Any, batch: _Batch) -> dict[str, Any]:
     """Count the step in all states, which are equally far; the numbers of the step."""
-    state, (first, *others) = optimizer.state, batch.rows
+    state, (first, *others) = optimizer._state, batch.rows
     own = state[first[0].key]
     own["step"] += 1
     both = batch.group | optimizer.numbers(batch.group, own)
@@ -149,7 +149,7 @@ def repeated_step(
             tuple([(n, ref(x)) for n, x in zip(names, held, strict=True)]),
         )
         shaped = [e.group[name] for name in optimizer.shaping]
-        own = optimizer.state[e.key]
+        own = optimizer._state[e.key]
         scaled = [(name, own[name]) for name in optimizer.started if name in e.group]
         batch = _Batch(e.group, job.rule, shaped, scaled, [])
         far = id(job.hyper), *[own[name] for name in optimizer.started]

@@ -66,10 +66,10 @@ class StepGroup:
     def prepare(self) -> None:
         """Read the step counts of these parameters, and compute the numbers of the step."""
         optimizer, own = self.optimizer, self._own
-        if optimizer.state is not self._held or not self._unchanged():
+        if optimizer._state is not self._held or not self._unchanged():
             self._held = None
             bring_home(optimizer, self._keys)
-            states = [*map(optimizer.state.get, self._keys)]
+            states = [*map(optimizer._state.get, self._keys)]
             self._states = [s or optimizer.started for s in states]
             far = [*map(self._numbers, self._states)]
             self.alike = far.count(far[0]) == len(far)
@@ -91,7 +91,7 @@ class StepGroup:
                 return
         for e in self.entries:
             self.optimizer.settle(e)
-        self._watch(self.optimizer.state)
+        self._watch(self.optimizer._state)
 
     def _watch(self, state: dict) -> None:
         """Watch the states as they are now; equal numbers become one object."""
@@ -135,9 +135,9 @@ class LateStepGroup(StepGroup):
     def prepare(self) -> None:
         """Compute the numbers of the step that the host knows."""
         optimizer, own = self.optimizer, self._own
-        if optimizer.state is not self._held or not self._unchanged():
+        if optimizer._state is not self._held or not self._unchanged():
             self._held = None
-            states = [*map(optimizer.state.get, self._keys)]
+            states = [*map(optimizer._state.get, self._keys)]
             self._states = [s or optimizer.started for s in states]
             far = [how_far(s, optimizer.started) for s in self._states]
             self.alike = far.count(far[0]) == len(far)
@@ -153,7 +153,7 @@ class LateStepGroup(StepGroup):
             slots[key, name] = staging.slot(
                 f"{name} of {key!r}",
                 Aval((), dtypes.float64, self._device),
-                lambda name=name: self.optimizer.state[key][name],
+                lambda name=name: self.optimizer._state[key][name],
                 self,
             )
             own[name] = LateNumber(wrap(slots[key, name].staged))
@@ -197,7 +197,7 @@ class DropNew:
         self.entries = entries
 
     def __call__(self) -> None:
-        state = self.optimizer.state
+        state = self.optimizer._state
         for e in self.entries:
             if e.key in state and not state[e.key]["step"]:
                 del state[e.key]
@@ -209,7 +209,7 @@ def advance(optimizer: Any, pairs: list[tuple[ParameterEntry, Any]], staging: An
     late = condition_of(staging) is not None and staging.late_device is not None
     if not late:
         bring_home(optimizer, [e.key for e, _ in pairs])
-    _depend_on_settings(optimizer, staging)
+    depend_on_settings(optimizer, staging)
     pairs = optimizer._admit(pairs, staging)
     groups: list[tuple[StepGroup, dict[str, Any]]] = []
     for entries in _group_by_count(optimizer, pairs, slots):
@@ -234,7 +234,7 @@ def advance(optimizer: Any, pairs: list[tuple[ParameterEntry, Any]], staging: An
         groups.append((together, given))
     with no_grad():
         _update_all(optimizer, groups, dict(pairs), slots, staging)
-    optimizer.changed = [e.param for e, _ in pairs]  # averages are updated by these
+    optimizer._changed = [e.param for e, _ in pairs]  # averages are updated by these
 
 
 def _update_all(optimizer, groups: list, gradients: dict, slots: dict, staging) -> None:
@@ -259,7 +259,7 @@ class _Groups:
     def __init__(self, optimizer, staging):
         self.optimizer: Any = optimizer
         self._staging = staging
-        first = optimizer.param_groups[0]
+        first = optimizer._param_groups[0]
         self.static = [name for name in first if name not in ("params", "name", *_MOVING)]
         self._look = itemgetter(*[name for name in first if name not in ("params", "name")])
         self._rates = itemgetter(*_MOVING)
@@ -270,11 +270,11 @@ class _Groups:
 
     def prepare(self) -> None:
         """Read the groups, if they changed since the last call."""
-        groups = self.optimizer.param_groups
+        groups = self.optimizer._param_groups
         same = groups is self._held and self._unchanged()
         if not same or [*map(self._rates, groups)] != self._seen:
             self._read()
-            groups = self.optimizer.param_groups
+            groups = self.optimizer._param_groups
             self._seen = [*map(self._rates, groups)]
             if not same:
                 self._watch(groups)
@@ -285,13 +285,17 @@ class _Groups:
         if now != self._known:
             self.optimizer._check_groups()
             self._known, static = self._now(), self.static
-            groups = self.optimizer.param_groups
+            groups = self.optimizer._param_groups
             read = [[g["lr"] is None, *[Exact(g[name]) for name in static]] for g in groups]
-            self.settings = [self.optimizer.grouping, *read]
+            self.settings = [self.optimizer._grouping, *read]
 
     def _now(self) -> list:
-        groups = self.optimizer.param_groups
-        return [self.optimizer.grouping, *map(len, groups), *[exact(self._look(g)) for g in groups]]
+        groups = self.optimizer._param_groups
+        return [
+            self.optimizer._grouping,
+            *map(len, groups),
+            *[exact(self._look(g)) for g in groups],
+        ]
 
     def _watch(self, groups: list) -> None:
         lists = [groups, *[group["params"] for group in groups]]
@@ -306,8 +310,10 @@ class _Groups:
         self._held, self._unchanged = groups, records.watching()
 
 
-def _depend_on_settings(optimizer, staging) -> None:
-    """Specialise the program on the settings that are not read at each call."""
+def depend_on_settings(optimizer, staging) -> None:
+    """Specialise the program on the groups, and the settings that are not read at each call."""
+    if not optimizer._param_groups:
+        return  # a step brings the parameters
     optimizer._check_groups()  # from here on in the config's spelling
     staging.state((id(optimizer), "groups"), partial(_guard_groups, optimizer, staging), optimizer)
 
@@ -326,7 +332,7 @@ def _group_by_count(optimizer, pairs, slots) -> list[list[ParameterEntry]]:
     """The parameters of a step by group and by the numbers of their state."""
     found: dict[tuple, list[ParameterEntry]] = {}
     for e, _ in pairs:
-        have = optimizer.state.get(e.key, optimizer.started)
+        have = optimizer._state.get(e.key, optimizer.started)
         far = how_far(have, optimizer.started)
         found.setdefault((id(e.group), slots.get((e.key, "steps"), 0), *far), []).append(e)
     return list(found.values())
@@ -374,7 +380,7 @@ def _slot(together: StepGroup, entry: ParameterEntry, name: str, value, slots: d
         slots[entry.key, name] = staging.slot(
             f"{name} of {entry.key!r}",
             Aval(slot.shape, slot.dtype, slot.device),
-            lambda: optimizer.state[entry.key][name],
+            lambda: optimizer._state[entry.key][name],
             together,
         )
     return wrap(slots[entry.key, name].staged)
@@ -387,11 +393,11 @@ class _UpdateCount:
         self.ema, self.due = ema, True
 
     def begin(self) -> None:
-        self.ema.count, self.due = self.ema.updates, True  # which a device may have
+        self.ema._count, self.due = self.ema.updates, True  # which a device may have
 
     def commit(self) -> None:
         if self.due:  # nothing is called in the next line, so no signal comes in between
-            self.due, self.ema.count = False, self.ema.count + 1
+            self.due, self.ema._count = False, self.ema._count + 1
 
 
 def follow(ema: Any, entries: list[ParameterEntry], staging: Any) -> None:
@@ -399,12 +405,9 @@ def follow(ema: Any, entries: list[ParameterEntry], staging: Any) -> None:
     name = staging.name_of(ema, "EMA")
     staging.depends(f"{name}'s decay", lambda: Exact(ema.decay))
     staging.fix(f"whether {name}'s averages are in the parameters' place", ema, "is_swapped")
-    averages = staging.state(ema, dict)
     with no_grad():
         for e in entries:
-            if e.key not in averages:
-                averages[e.key] = _average(ema, e, staging)
-            place, p = averages[e.key], e.param.detach()
+            place, p = _average(ema, e, staging), e.param.detach()
             work = working_dtype(p.dtype)
             (made,) = average(wrap(place.staged).to(work), p.to(work), decay=ema.decay)
             made = made.to(place.entered.aval.dtype)
@@ -431,10 +434,20 @@ def _count_late(ema: Any, staging: Any) -> None:
     cell.staged = choose_if_taken(staging, count + 1, count)._data
 
 
+def average_of(ema: Any, entry: ParameterEntry, staging: Any) -> "Tensor":
+    """An average at this point of the program."""
+    return wrap(_average(ema, entry, staging).staged)
+
+
 def _average(ema, entry: ParameterEntry, staging):
-    slot = like(entry.param._data)
-    kind = Aval(slot.shape, slot.dtype, slot.device)
-    return staging.slot(f"the average of {entry.key!r}", kind, lambda: ema.raw(entry.key))
+    """The place of an average in the program."""
+    averages = staging.state(ema, dict)
+    if entry.key not in averages:
+        slot = like(entry.param._data)
+        kind = Aval(slot.shape, slot.dtype, slot.device)
+        label = f"the average of {entry.key!r}"
+        averages[entry.key] = staging.slot(label, kind, lambda: ema.raw(entry.key))
+    return averages[entry.key]
 
 
 def stage_clip_norm(

@@ -89,13 +89,13 @@ def dump(optimizer: Any) -> dict[str, Any]:
     """Copies of all state, as tensors and plain numbers."""
     groups = []
     entries = optimizer.entries()
-    for group in optimizer.param_groups:
+    for group in optimizer._param_groups:
         keys = [e.key for e in entries if e.group is group]
         groups.append({**group, "params": keys})
     saved = dict(optimizer._pending)
     bring_home(optimizer, [e.key for e in entries])
     for e in entries:
-        if e.key in optimizer.state:
+        if e.key in optimizer._state:
             saved[e.key] = _dump_entry(optimizer, e)
     return {
         "optimizer": type(optimizer).__name__,
@@ -112,7 +112,7 @@ def _dump_entry(optimizer, entry) -> dict[str, Any]:
     The arrays are those of the current settings (new ones at their initial values) and those of
     earlier settings.
     """
-    own, p = optimizer.state[entry.key], entry.param._data
+    own, p = optimizer._state[entry.key], entry.param._data
     slots = optimizer.slots(entry.group, p)
     known = optimizer.slots(entry.group | optimizer.switched_on, p)
     kept = {name: _copy(own[name]) for name in known if name in own}
@@ -143,15 +143,15 @@ def load(optimizer: Any, saved: Mapping[str, Any]) -> None:
     entries = {e.key: e for e in optimizer.entries()}
     groups = _checked_groups(what, optimizer, saved["param_groups"])
     differences({k: 0 for k in entries}, {k: 0 for k in [*entries, *states]}).refuse(what)
-    order = {id(g): settings for g, settings in zip(optimizer.param_groups, groups, strict=True)}
+    order = {id(g): settings for g, settings in zip(optimizer._param_groups, groups, strict=True)}
     loaded = check_states(optimizer, entries, states, lambda e: order[id(e.group)])
     optimizer._config = config
-    for group, settings in zip(optimizer.param_groups, groups, strict=True):
+    for group, settings in zip(optimizer._param_groups, groups, strict=True):
         group.update({k: v for k, v in settings.items() if k != "params"})
     if "lr_ratios" in saved:  # earlier versions did not save them
         ratios = zip(optimizer._grouped, saved["lr_ratios"], strict=True)
         optimizer._grouped = [known._replace(ratio=ratio) for known, ratio in ratios]
-    optimizer.state = loaded
+    optimizer._state = loaded
 
 
 def check_form(what: str, optimizer: Any, saved: Any) -> None:
@@ -170,7 +170,7 @@ def check_form(what: str, optimizer: Any, saved: Any) -> None:
 
 def _checked_groups(what: str, optimizer, saved) -> list[dict[str, Any]]:
     """The saved settings of each group, if the groups hold the same parameters."""
-    mine = {f"group {i}": g for i, g in enumerate(optimizer.param_groups)}
+    mine = {f"group {i}": g for i, g in enumerate(optimizer._param_groups)}
     theirs = {f"group {i}": g for i, g in enumerate(saved)}
     differences(dict.fromkeys(mine, 0), dict.fromkeys(theirs, 0)).refuse(what)
     for label, group in mine.items():

@@ -242,7 +242,7 @@ class WholeStepper(CompiledStepper):
 class WithholdingFlag:
     """Whether steps are withheld: memory of a device, which programs read and write."""
 
-    _walked = ()  # its value is no guard: a slot reads it at each call
+    _guarded = ("memory",)  # no guard: a slot reads it at each call
 
     def __init__(self, device: str):
         self.device = device

@@ -37,7 +37,7 @@ from .inputs import (
     Now,
     StateArray,
 )
-from .reachable.frames import RanCode
+from .reachable.frames import RanCode, ReadPlace
 from .records import Records
 
 T = TypeVar("T")
@@ -322,8 +322,15 @@ class Capture(Staging):
         if leaf not in self.gradients:
             if not self._from_outside(leaf):
                 return leaf.held
+            self._identify(leaf)
             self.gradients[leaf] = self._given_gradient(leaf)
         return self.gradients[leaf][1]
+
+    def _identify(self, leaf: Leaf) -> None:
+        """Require that the tensor of a leaf outside is the same one at each call."""
+        owner = leaf.tensor and leaf.tensor()
+        if owner is not None and self.reads is not None:
+            self.reads.identified[id(owner)] = owner
 
     def _own(self, leaf: Leaf) -> Leaf:
         """The traced leaf for the leaf of an argument; any other leaf is returned unchanged."""
@@ -383,6 +390,7 @@ class Capture(Staging):
             leaf.held = gradient
             return
         self._depend_on_hooks(leaf)
+        self._identify(leaf)
         place = self.gradients.get(leaf, (None, None))[0]
         new = None if gradient is None else self.of(gradient)
         if new is not None:
@@ -402,6 +410,14 @@ class Capture(Staging):
         if label not in self._decided:
             self._decided[label] = Guard(label, decide, known[0] if known else decide())
         return self._decided[label].value
+
+    def note_read(self, label: str, held: dict[Any, Any], key: Any, shallow: bool = False) -> None:
+        """Record that user code reads a value, which is compared before each call.
+
+        shallow  whether it is a list of which only the elements' identities are compared
+        """
+        if self.reads is not None:
+            self.reads.places[label] = ReadPlace(label, held, key, shallow)
 
     def fix(self, label: str, owner: object, name: str) -> Any:
         """The attribute of an object; a guard requires the same value at each call."""

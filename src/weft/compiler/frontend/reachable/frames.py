@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,22 @@ def owner_of_code(code: CodeType, variables: dict[str, Any]) -> str:
     return owner(variables.get("__file__") or filename if written else filename)
 
 
+# Modules of Python whose functions read all attributes of an object.
+_READING_ALL = ("dataclasses", "copy")
+
+
+class ReadPlace(NamedTuple):
+    """A key of a dict that user code has read.
+
+    shallow  whether its value is a list of which only the elements' identities are compared
+    """
+
+    label: str
+    held: dict[Any, Any]
+    key: Any
+    shallow: bool
+
+
 class RanCode:
     """The code that ran: the user's with its globals, and the names in library code.
 
@@ -69,6 +85,8 @@ class RanCode:
         self.library: set[str] = set()  # names in the code of libraries
         self.dynamic = self.asks_types = False
         self.calls: Calls | None = None
+        self.identified: dict[int, Any] = {}  # tensors of whose leaves the program knows more
+        self.places: dict[str, ReadPlace] = {}  # reads that names do not tell, by their labels
         self._equal: set[CodeType] | None = None
 
     def note(self, frame: FrameType) -> bool:
@@ -84,9 +102,19 @@ class RanCode:
             self.dynamic = self.dynamic or find_names(code).dynamic
             self.asks_types = self.asks_types or "type" in find_names(code).globals
         elif whose == LIBRARY:
-            self.library.update(code.co_names)
+            self._note_library(frame)
         self.codes[id(code)] = code
         return True
+
+    def _note_library(self, frame: FrameType) -> None:
+        """Record the names in code of a library, also those it reads as strings."""
+        code = frame.f_code
+        self.library.update(code.co_names)
+        if find_names(code).dynamic and _asking(frame) is not None:
+            module = frame.f_globals.get("__name__", "")
+            texts = [c for c in code.co_consts if isinstance(c, str)]
+            self.library.update([text for text in texts if text.isidentifier()])
+            self.dynamic = self.dynamic or module in _READING_ALL
 
     def position(self) -> tuple[int, int]:
         """How much is recorded so far."""
@@ -196,7 +224,7 @@ _WORLD = {
     ),
     **dict.fromkeys(("now", "utcnow", "today"), ("datetime", "the clock")),
     "strftime": ("time", "the clock"),
-    **dict.fromkeys(("random", "getrandbits"), ("random", "random numbers")),
+    **dict.fromkeys(("random", "getrandbits", "getstate"), ("random", "random numbers")),
     **dict.fromkeys(("urandom", "getrandom"), ("posix", "the system's random numbers")),
     **dict.fromkeys(("getcwd", "listdir", "scandir", "stat", "read"), ("posix", "files")),
     **dict.fromkeys(
@@ -233,10 +261,10 @@ _RANDOM = "Draw with wf.random or wf.randn, or draw outside and pass the numbers
 def _of_world(function) -> str | None:
     """What a built-in function with a name in `_WORLD` reads; None if it is another function."""
     module, what = _WORLD[function.__name__]
-    home = getattr(function, "__module__", None) or type(function.__self__).__module__
-    if isinstance(function.__self__, type):
-        home = function.__self__.__module__
-    return what if home in (module, f"_{module}", "nt") else None
+    owner = function.__self__
+    kind = owner if isinstance(owner, type) else type(owner)
+    homes = {getattr(function, "__module__", None), *[k.__module__ for k in kind.__mro__]}
+    return what if not homes.isdisjoint((module, f"_{module}", "nt")) else None
 
 
 def _refusal(name: str, frame: FrameType, what: str, function: str) -> errors.StagingError | None:

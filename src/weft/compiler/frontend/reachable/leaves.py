@@ -9,6 +9,7 @@ import pathlib
 import re
 import sys
 import uuid
+from collections.abc import Callable
 from enum import Enum
 from types import CodeType, ModuleType
 from typing import Any, ClassVar, NamedTuple
@@ -30,12 +31,35 @@ _CAPSULE = type(datetime.datetime_CAPI)
 # Immutable types: two values are the same if they are equal and of the same type.
 _EQUAL = frozenset(
     (
-        *(int, str, bytes, bool, type(None), type(...), type(NotImplemented), range, slice),
-        *(CodeType, _CAPSULE, decimal.Decimal, fractions.Fraction, re.Pattern, uuid.UUID),
-        *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
-        *(pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath),
+        *(int, str, bytes, bool, type(None), type(...), type(NotImplemented)),
+        *(CodeType, _CAPSULE, fractions.Fraction, re.Pattern, datetime.timedelta),
     )
 )
+
+
+def _time_fields(x: Any) -> tuple[Any, ...]:
+    """The fields of a date or time as bytes, with `fold`, and the time zone."""
+    return x.__reduce_ex__(4)[1]  # of these classes themselves, not of a user's
+
+
+# Immutable types whose equal values may differ (`range(0)` and `range(1, 1)`, 1.0 and 1.00, one
+# moment in two time zones): the parts by which two of them are compared.
+_FIELDS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    range: lambda x: (x.start, x.stop, x.step),
+    slice: lambda x: (x.start, x.stop, x.step),
+    decimal.Decimal: lambda x: (*x.as_tuple()[::2], *x.as_tuple()[1]),
+    uuid.UUID: lambda x: (x.int, x.is_safe),
+    datetime.date: _time_fields,
+    datetime.time: _time_fields,
+    datetime.datetime: _time_fields,
+    datetime.timezone: lambda x: x.__getinitargs__(),
+    pathlib.PosixPath: lambda x: (str(x),),
+    pathlib.WindowsPath: lambda x: (str(x),),
+    pathlib.PurePosixPath: lambda x: (str(x),),
+    pathlib.PureWindowsPath: lambda x: (str(x),),
+}
+# Immutable types of PyTorch, by name: it need not be loaded.
+_FOREIGN = frozenset((("torch", n) for n in ("dtype", "device", "layout", "memory_format")))
 _FLOATS = (float, complex)  # 0.0 == -0.0, but they differ; a NaN equals itself here
 _BUFFERS = (
     *(bytearray, memoryview, array.array),
@@ -77,12 +101,16 @@ class ReadTensor:
 
 
 class Content(NamedTuple):
-    """The contents of an array."""
+    """The contents of an array.
+
+    layout  how its elements lie in memory, whether they may be written, where they are
+    """
 
     kind: type
     shape: Shape
     dtype: str
     data: bytes
+    layout: tuple[Any, ...] = ()
 
     def __repr__(self) -> str:
         return f"an array of {self.dtype}{list(self.shape)}"
@@ -100,16 +128,27 @@ def facts_of(tensor: Value) -> Facts:
 def content_of(x: Any) -> Content:
     """The contents of an array of numbers, of NumPy or another library."""
     if isinstance(x, _BUFFERS):
-        view = memoryview(x)
-        return Content(type(x), tuple(view.shape or ()), view.format, view.tobytes())
+        with memoryview(x) as view:
+            layout = view.strides, view.readonly
+            return Content(type(x), tuple(view.shape or ()), view.format, view.tobytes(), layout)
+    if isinstance(x, np.ndarray | np.void):
+        data = np.ndarray.tobytes(x) if isinstance(x, np.ndarray) else x.tobytes()
+        layout = x.strides, x.flags.num
+        return Content(type(x), x.shape, str(x.dtype), data, layout)
     # PyTorch's tensors may be of any subclass, and of dtypes that NumPy does not have.
-    a = BACKENDS[sys.modules["torch"].Tensor].to_numpy(x) if is_torch(x) else x
-    return Content(type(x), a.shape, str(a.dtype), a.tobytes())
+    a = BACKENDS[sys.modules["torch"].Tensor].to_numpy(x)
+    layout = x.stride(), str(x.device), x.requires_grad, x.is_leaf
+    return Content(type(x), a.shape, str(a.dtype), a.tobytes(), layout)
+
+
+def layout_of(x: np.ndarray) -> Content:
+    """How an array of objects lies in memory; its contents are visited one by one."""
+    return Content(type(x), x.shape, str(x.dtype), b"", (x.strides, x.flags.num))
 
 
 def is_array(x: object) -> bool:
     """Whether x is compared by its contents."""
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray | np.void):
         return not x.dtype.hasobject
     return isinstance(x, _BUFFERS) or is_torch(x)
 
@@ -136,7 +175,18 @@ def refuse_large(x: Any, label: str) -> None:
 def is_plain(x: object) -> bool:
     """Whether x is immutable, without parts or contents to compare."""
     kind = type(x)
-    return kind in _EQUAL or kind in _FLOATS or isinstance(x, np.generic | np.dtype | Enum)
+    if kind in _EQUAL or kind in _FLOATS or isinstance(x, np.dtype | Enum):
+        return True
+    if kind in _FIELDS:
+        return all(map(is_plain, _FIELDS[kind](x)))
+    if isinstance(x, np.generic):  # of NumPy's own classes; np.void is memory that can be written
+        return kind is x.dtype.type and kind is not np.void
+    return _is_foreign(kind)
+
+
+def _is_foreign(kind: type) -> bool:
+    """Whether a class is an immutable one of PyTorch."""
+    return (kind.__module__, kind.__qualname__) in _FOREIGN
 
 
 def alike(a: Any, b: Any) -> bool:
@@ -150,11 +200,11 @@ def alike(a: Any, b: Any) -> bool:
         return exact(a) == exact(b)
     if isinstance(a, np.generic):
         return a.dtype == b.dtype and a.tobytes() == b.tobytes()
-    if isinstance(a, slice):
-        return all(map(alike, *[(s.start, s.stop, s.step) for s in (a, b)]))
-    if kind in _EQUAL or isinstance(a, np.dtype) or kind in (UnreadTensor, ReadTensor, Content):
-        return a == b
-    return False
+    if kind in _FIELDS:
+        both = _FIELDS[kind](a), _FIELDS[kind](b)
+        return len(both[0]) == len(both[1]) and all(map(alike, *both))
+    equal = kind in _EQUAL or _is_foreign(kind) or isinstance(a, np.dtype)
+    return (equal or kind in (UnreadTensor, ReadTensor, Content)) and a == b
 
 
 def _same_member(a: Enum, b: Enum) -> bool:

@@ -1,5 +1,7 @@
 """The owner of an object, and which of its attributes the code that ran can name."""
 
+import abc
+import ctypes
 import os
 import sys
 from collections.abc import Mapping, Set
@@ -25,10 +27,15 @@ import numpy as np
 from ....core.record import Deferred
 from .bytecode import DYNAMIC, find_names
 from .frames import INSTALLED, LIBRARY, OWN, PACKAGE, USER, RanCode, owner, owner_of_code
+from .leaves import is_array, is_plain
 
-# The layers of Weft whose functions and objects hold the user's functions and settings.
+# The layers of Weft whose functions hold the user's functions and settings in closures.
 _OPEN = tuple(
     os.sep + name for name in ("nn", "transform", "optim", "optimize", "amp", "train", "implicit")
+)
+# Those whose objects hold nothing of the user.
+_MACHINERY = tuple(
+    os.sep + name for name in ("compiler", "core", "backend", "graph", "ops", "errors")
 )
 # Attributes that every class has; they are compared only if the code names them.
 _ALWAYS = frozenset(
@@ -54,6 +61,8 @@ def owner_of_class(kind: type) -> str:
     found = _kinds.get(kind)
     if found is None:
         module = sys.modules.get(kind.__module__)
+        if module is abc and kind.__name__ not in vars(abc):
+            module = None  # made by a call of a metaclass, whose frame Python takes for its maker's
         found = _kinds[kind] = USER if module is None else owner_of_module(module)
     return found
 
@@ -71,6 +80,11 @@ def _builtin(module: ModuleType) -> str:
     return LIBRARY if known else USER  # a module object created by user code
 
 
+def _is_machinery(filename: str) -> bool:
+    """Whether a file of Weft is in a layer whose objects hold nothing of the user."""
+    return filename.removeprefix(PACKAGE).startswith(_MACHINERY)
+
+
 def _is_open(filename: str) -> bool:
     """Whether a file of Weft is in a layer that holds objects of the user."""
     return filename.removeprefix(PACKAGE).startswith(_OPEN)
@@ -80,19 +94,25 @@ _DESCRIPTORS = (
     *(ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType),
     *(MethodDescriptorType, WrapperDescriptorType),
 )
+_CYTHON = ("cython_function_or_method", "fused_cython_function")  # functions of extensions
 # Modules whose objects do not influence a program.
 _SILENT = frozenset(
     (
-        *("logging", "threading", "_thread", "typing", "io", "_io", "abc", "_abc", "re"),
+        *("logging", "threading", "_thread", "typing", "io", "_io", "_abc", "re"),
         *("_struct", "zoneinfo", "numpy", "ctypes", "_ctypes", "locale", "warnings", "_warnings"),
     )
 )
 
 
+_TELLING = (ctypes._Pointer, BaseException)  # of these modules, too
+
+
 def is_silent(x: object) -> bool:
     """Whether x is an object of Python or NumPy that does not influence a program."""
     module = type(x).__module__
-    return module in _SILENT and not (module == "numpy" and has_attributes(x))
+    if module not in _SILENT or is_array(x) or isinstance(x, _TELLING):
+        return False
+    return not (module == "numpy" and (has_attributes(x) or hasattr(type(x), "__next__")))
 
 
 def is_closed(x: object) -> bool:
@@ -108,13 +128,13 @@ def is_closed(x: object) -> bool:
     kind = type(x)
     if isinstance(x, np.ndarray | local):
         return False
-    if kind is object or isinstance(x, _DESCRIPTORS):
+    if kind is object or isinstance(x, _DESCRIPTORS) or kind.__name__ in _CYTHON:
         return True
     if is_silent(x):
         return True
-    if owner_of_class(kind) != OWN or hasattr(kind, "_walked"):
+    if owner_of_class(kind) != OWN or hasattr(kind, "_walked") or hasattr(kind, "_guarded"):
         return False
-    return not _is_open(sys.modules[kind.__module__].__file__ or "")
+    return _is_machinery(sys.modules[kind.__module__].__file__ or "")
 
 
 def _is_closed_function(f: FunctionType) -> bool:
@@ -159,10 +179,16 @@ class Names:
         """The attributes in a dict that the code can name."""
         return set(held) if self.user is None else self.user & held.keys()
 
+    def may_read(self, name: str) -> bool:
+        """Whether the code can read an attribute of this name."""
+        return self.user is None or name in self.user
+
     def beside(self, x: object) -> bool:
-        """Whether an Enum member has further attributes that the code can name."""
+        """Whether an Enum member has more than its name and a plain value."""
         if not isinstance(x, Enum):
             return False
+        if not is_plain(x._value_):
+            return True
         own = x.__dict__.keys() - _MEMBER
         return bool(own if self.user is None else own & self.user)
 
@@ -185,7 +211,8 @@ class Names:
         if self.user is None and _is_plain_holder(kind):
             return None
         if kind not in self._own:
-            self._own[kind] = self._known | self._named_by_methods(kind)
+            named = self._known | self._named_by_methods(kind)
+            self._own[kind] = named - guarded_names(kind)
         return self._own[kind]
 
     def _named_by_methods(self, kind: type) -> frozenset[str]:
@@ -201,6 +228,12 @@ class Names:
                 if self._ran.has_run(code):
                     found.update(names)
         return frozenset(found - caches)
+
+
+def guarded_names(kind: type) -> frozenset[str]:
+    """The attributes of a class that the trace guards, or that programs read at each call."""
+    found = [base.__dict__.get("_guarded", ()) for base in kind.__mro__]
+    return frozenset([name for names in found for name in names])
 
 
 @lru_cache(maxsize=None)  # Weft's own classes are never deleted

@@ -4,17 +4,16 @@ import gc
 import sys
 from abc import ABCMeta, abstractmethod, get_cache_token
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, ItemsView, Iterable, KeysView, ValuesView
 from contextvars import ContextVar
-from functools import cached_property, partial
+from enum import Enum
+from functools import partial
 from threading import local
 from types import (
-    BuiltinFunctionType,
     CellType,
     FunctionType,
     MappingProxyType,
     MethodType,
-    MethodWrapperType,
     ModuleType,
 )
 from typing import Any, NamedTuple
@@ -24,10 +23,11 @@ import numpy as np
 
 from ...native.layout import TYPE
 from ..records import ANY, MISSING, fields_of_functions, offset_of
+from .c_types import KNOWN, base_of_c, parts_of, place_of_dict, values_of
 from .frames import INSTALLED, LIBRARY, USER, RanCode, owner_of_code
-from .leaves import alike, is_array, is_plain
+from .leaves import alike, is_array, is_plain, layout_of
 from .links import Links, ListElements, Name, ReadValue, Table, Word
-from .names import MADE, Names, owner_of_class, owner_of_module, slots_of
+from .names import MADE, Names, guarded_names, owner_of_class, owner_of_module, slots_of
 from .opaque import is_cached, times_cleared
 
 _TABLE = 128  # the largest dict of attributes that is compared as a whole
@@ -99,27 +99,37 @@ class Parts:
             self._class(number, x)
         elif isinstance(x, ModuleType):
             self._attributes(number, x.__dict__, self._names.user)
+            if type(x) is not ModuleType:
+                self._instance(number, x)
         elif isinstance(x, MethodType):
             self._meet(number, "__func__", x.__func__)
             self._meet(number, VariableName(type(x.__self__).__name__), x.__self__)
-        elif type(x) in _PARTS:
-            for name in _PARTS[type(x)]:
-                self._part(number, x, name)
-            if type(x) is partial:
-                self._attributes(number, x.__dict__, self._names.user)
         elif hasattr(type(x), "__next__") and owner_of_class(type(x)) in (LIBRARY, INSTALLED):
             self._opaque(number, x)  # an iterator or generator: its position cannot be compared
         else:
+            base = base_of_c(type(x))
             known = self._container(number, x)
             known = self._reference(number, x) or self._keeper(number, x) or known
-            if not (type(x) in _CONTAINERS or self._instance(number, x) or known):
+            if not (self._fields_of_c(number, x, base) or known or base in KNOWN):
                 self._opaque(number, x)
+            if type(x) is not base or dict_of(x) is not None:
+                self._instance(number, x)
+
+    def _fields_of_c(self, number: int, x, base: type) -> bool:
+        """What a base in C holds in an object beside containers; whether there is any of it."""
+        values, names = values_of(x, base), parts_of(type(x))
+        for k, value in enumerate(values or ()):
+            self._meet(number, ItemKey(k), value)
+        for name in names:
+            self._part(number, x, name)
+        return values is not None or bool(names)
 
     def _function(self, number: int, f: FunctionType) -> None:
         users = owner_of_code(f.__code__, f.__globals__) in (USER, INSTALLED)
         self._field(number, f, "__code__")
         if users:
             self._attributes(number, f.__dict__, self._names.user)
+            self._place_of_attributes(number, f, f.__dict__)
             self._labels(number, f)
         if users and f.__code__ not in self._ran:
             return
@@ -139,9 +149,19 @@ class Parts:
     def _labels(self, number: int, x) -> None:
         """The name of a function or a class, if user code reads it."""
         for name in self._names.labels:
-            read = partial(getattr, x, name)
-            self._meet(number, name, read())
-            self.links.others.append(ReadValue(read, read(), number, name))
+            self._read(number, name, partial(getattr, x, name))
+
+    def _read(self, number: int, key, read: Callable[[], Any]) -> None:
+        """A value that a function reads, compared by content."""
+        held = read()
+        self._meet(number, key, held)
+        self.links.others.append(ReadValue(read, held, number, key))
+
+    def _read_pointers(self, number: int, key, read: Callable[[], tuple[Any]]) -> None:
+        """A value that a function reads, compared by identity."""
+        held = read()
+        self._meet(number, key, held[0])
+        self.links.contents.append(ReadValue(read, held, number, key))
 
     def _field(self, number: int, f: FunctionType, name: str) -> None:
         held = getattr(f, name)
@@ -155,10 +175,7 @@ class Parts:
         if type(kind) is not type:
             self._meet(number, "__class__", type(kind))
         if isinstance(kind, ABCMeta):
-            self.links.others.append(
-                ReadValue(get_cache_token, get_cache_token(), number, "register")
-            )
-            self._meet(number, "register", get_cache_token())
+            self._read(number, "register", get_cache_token)
         self._labels(number, kind)
         held = gc.get_referents(kind.__dict__)[0]  # the dict behind the proxy
         self._attributes(number, held, self._names.of_class(kind, held))
@@ -208,15 +225,23 @@ class Parts:
             if isinstance(x, list):
                 self.links.lists.append(ListElements(x, items, number))
         elif is_array(x):
-            self._meet(number, "()", x.view(np.ndarray))
+            self._content(number, x)
         elif isinstance(x, set | frozenset | deque | np.ndarray):
             read = partial(_elements, x)
             held = read()
             self._items(number, held)
             self.links.contents.append(ReadValue(read, held, number))
+            if isinstance(x, deque):
+                self._meet(number, "maxlen", deque.maxlen.__get__(x))  # type: ignore[attr-defined]
+            elif isinstance(x, np.ndarray):
+                self._read(number, "flags", partial(layout_of, x))
         else:
             return False
         return True
+
+    @abstractmethod
+    def _content(self, number: int, x) -> None:
+        """Handle an array with attributes."""
 
     def _items(self, number: int, items: Iterable) -> None:
         for k, value in enumerate(items):
@@ -249,15 +274,19 @@ class Parts:
             )
         elif isinstance(x, MappingProxyType):
             self._meet(number, "copy()", gc.get_referents(x)[0])
+        elif isinstance(x, KeysView | ValuesView | ItemsView) and base_of_c(type(x)) is type(x):
+            self._meet(number, "mapping", gc.get_referents(x.mapping)[0])  # type: ignore[union-attr]
+        elif isinstance(x, CellType):
+            held = _content(x)
+            self._meet(number, "cell_contents", held)
+            self.links.words.append(Word(x, object.__basicsize__, held, number, "cell_contents"))
         else:
             return False
         return True
 
     def _keeper(self, number: int, x) -> bool:
-        """The parts of exceptions, thread-locals and cached functions; whether x is one."""
-        if isinstance(x, BaseException):
-            self._part(number, x, "args")
-        elif isinstance(x, local):
+        """The parts of thread-locals and cached functions; whether x is one."""
+        if isinstance(x, local):
             held = x.__dict__
             counting = sorted(self._names.relevant_names(held))
             for name in counting:
@@ -266,10 +295,7 @@ class Parts:
             self.links.contents.append(ReadValue(read, read(), number))
         elif is_cached(x):
             self._meet(number, "__wrapped__", x.__wrapped__)
-            self._meet(number, "cache_clear", times_cleared(x))
-            self.links.others.append(
-                ReadValue(partial(times_cleared, x), times_cleared(x), number, "cache_clear")
-            )
+            self._read(number, "cache_clear", partial(times_cleared, x))
         else:
             return False
         return True
@@ -286,8 +312,8 @@ class Parts:
         if at is not None:
             self.links.words.append(Word(x, at, held, number, name))
 
-    def _instance(self, number: int, x) -> bool:
-        """The class and the attributes of an object; whether it has any."""
+    def _instance(self, number: int, x) -> None:
+        """The class and the attributes of an object."""
         kind = type(x)
         self._meet(number, "__class__", kind)
         if kind.__flags__ & MADE:
@@ -298,9 +324,22 @@ class Parts:
             if names is None or name in names:
                 self._slot(number, x, name, member)
         held = dict_of(x)
-        if held is not None:
-            self._attributes(number, held, names)
-        return held is not None or bool(slots) or owner_of_class(kind) == USER
+        if held is not None and not isinstance(x, local):
+            guarded = guarded_names(kind)
+            every = frozenset(held) - guarded if guarded else None
+            self._attributes(number, held, every if names is None else names)
+            self._place_of_attributes(number, x, held)
+        if isinstance(x, Enum):
+            self._meet(number, "_value_", x._value_)
+
+    def _place_of_attributes(self, number: int, x, held: dict[str, Any]) -> None:
+        """Add a link to the dict of an object's attributes, which may be replaced."""
+        at = place_of_dict(x, held)
+        if at is not None:
+            self.links.words.append(Word(x, at, held, number, "__dict__"))
+        else:
+            read = partial(_dict_in, x)
+            self.links.contents.append(ReadValue(read, (held,), number, "__dict__"))
 
     def _slot(self, number: int, x, name: str, member) -> None:
         held = _slot_content(x, member)[0]
@@ -314,16 +353,6 @@ class Parts:
 
 
 FIELDS = ("__defaults__", "__kwdefaults__")
-_CONTAINERS = frozenset((dict, list, tuple, set, frozenset, deque, np.ndarray))
-_PARTS: dict[type, tuple[str, ...]] = {
-    partial: ("func", "args", "keywords"),
-    staticmethod: ("__func__",),
-    classmethod: ("__func__",),
-    property: ("fget",),
-    cached_property: ("func",),
-    BuiltinFunctionType: ("__name__", "__self__"),
-    MethodWrapperType: ("__name__", "__self__"),
-}
 
 
 def _of_thread(x: local, names: tuple[str, ...], every: bool) -> tuple:
@@ -338,6 +367,10 @@ def _elements(x) -> tuple:
         return tuple(x.flat)
     base: Any = next(b for b in (list, tuple, set, frozenset, deque) if isinstance(x, b))
     return tuple(base.__iter__(x))
+
+
+def _dict_in(x) -> tuple:
+    return (dict_of(x),)
 
 
 def _slot_content(x, member) -> tuple:

@@ -9,6 +9,7 @@ whether a place still holds its object.
 """
 
 import gc
+from _thread import LockType
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
@@ -18,12 +19,12 @@ from types import (
 )
 from typing import Any
 
-import numpy as np
-
 from .... import errors
+from ....core.node import Node
+from ....core.value import Value
 from ..records import MISSING
 from .bytecode import find_names
-from .frames import RanCode
+from .frames import RanCode, ReadPlace
 from .leaves import (
     Content,
     ReadTensor,
@@ -37,7 +38,7 @@ from .leaves import (
     is_tensor,
     refuse_large,
 )
-from .links import Links, Name, ReadValue
+from .links import Links, ListElements, Name, ReadValue
 from .names import Names, has_attributes, is_closed, is_silent
 from .opaque import is_cached, names_in
 from .parts import FIELDS, ItemKey, Object, Parts, ReadEntry, VariableName, dict_of
@@ -75,6 +76,8 @@ class ReadWalk(Parts):
         self._todo: deque[int] = deque()
         for label, root in roots:
             self._meet(0, VariableName(label), root)
+        for place in [*self._ran.places.values()]:
+            self._place(place)
         for code, variables in self._ran.user:
             self._variables(find_names(code), variables)
         self._finish()
@@ -111,19 +114,30 @@ class ReadWalk(Parts):
         entry = ReadEntry(whose, key, None)
         self.entries.append(entry._replace(value=self._token(entry, x)))
 
+    def _place(self, place: ReadPlace) -> None:
+        """Visit a value that user code has read in a way that its names do not tell."""
+        label, held, key, shallow = place
+        value = held.get(key, MISSING)
+        self.links.names.append(Name(held, key, value, 0))
+        if not shallow:
+            self._meet(0, VariableName(label), value)
+            return
+        self.links.lists.append(ListElements(value, [*value], 0))
+        labels = [label, *[f"{label}[{k}]" for k in range(len(value))]]
+        for which, x in zip(labels, [value, *value], strict=True):
+            token = Object(0, type(x).__qualname__, id(x))
+            self.entries.append(ReadEntry(0, VariableName(which), token))
+
     def _token(self, entry: ReadEntry, x):
         """The token by which x is compared."""
-        if x is MISSING or (is_plain(x) and not self._names.beside(x)):
+        if x is MISSING or type(x) is Content or (is_plain(x) and not self._names.beside(x)):
             self._names.meet(x)
             return x
         if is_tensor(x):
-            return self._tensor(x)
-        if is_array(x) and not (isinstance(x, np.ndarray) and has_attributes(x)):
+            return self._tensor(entry, x)
+        if is_array(x) and not has_attributes(x):
             return self._array(entry, x)
-        reads = names_in(x)
-        if reads:
-            self._ran.library.update(reads)
-            return repr(x)
+        self._ran.library.update(names_in(x))
         if is_closed(x):
             self._settings(entry, x)
             return x
@@ -132,7 +146,7 @@ class ReadWalk(Parts):
             self._todo.append(len(self._objects))
             self._objects.append(x)
             self._first.append(entry)
-        same = self._names.identities or getattr(type(x), "_walked", None) == () or is_cached(x)
+        same = self._names.identities or hasattr(type(x), "_guarded") or is_cached(x)
         return Object(self._numbers[id(x)], type(x).__qualname__, id(x) if same else 0)
 
     def _settings(self, entry: ReadEntry, x) -> None:
@@ -142,6 +156,13 @@ class ReadWalk(Parts):
             if is_plain(held[name]):
                 self.links.names.append(Name(held, name, held[name], entry.owner))
                 self._meet(entry.owner, ItemKey(f"{entry.key}.{name}"), held[name])
+        if isinstance(x, LockType) and self._names.may_read("locked"):
+            self._read(entry.owner, ItemKey(f"{entry.key}.locked()"), x.locked)
+
+    def _content(self, number: int, x) -> None:
+        """The contents of an array that has attributes besides."""
+        entry = ReadEntry(number, "()", None)
+        self.entries.append(entry._replace(value=self._array(entry, x)))
 
     def _array(self, entry: ReadEntry, x):
         if not self._lenient or not is_large(x):
@@ -153,13 +174,16 @@ class ReadWalk(Parts):
             return content
         return x
 
-    def _tensor(self, x):
+    def _tensor(self, entry: ReadEntry, x):
+        if x._node.__class__ is Node and self._names.may_read("grad"):
+            self._read_pointers(entry.owner, ItemKey(f"{entry.key}.grad"), partial(_retained, x))
         if id(x) in self._found:
             return ReadTensor(x)
         facts = facts_of(x)
         self.links.tensors.append([x, x._data, x._node, facts])
+        same = self._names.identities or id(x) in self._ran.identified
         which = self._tensors.setdefault(id(x), len(self._tensors))
-        return UnreadTensor(facts, id(x) if self._names.identities else which)
+        return UnreadTensor(facts, id(x) if same else which)
 
     def _opaque(self, number: int, x) -> None:
         first = self._first[number]
@@ -222,6 +246,13 @@ class ReadWalk(Parts):
         if type(was.value) is ReadTensor:
             return f"{place}: another tensor"
         return f"{place}: was {_spell(was.value)}, is {_spell(now.value)}"
+
+
+def _retained(tensor: Value) -> tuple[Any]:
+    """The gradient that a computed tensor keeps."""
+    node = tensor._node
+    extra = node.extra if node.__class__ is Node else None
+    return (MISSING if extra is None or extra.grad is None else extra.grad,)
 
 
 _STORES = ("_modules", "_parameters", "_buffers")  # dicts whose keys are a module's attributes
