@@ -402,6 +402,8 @@ class Trainer:
         except BaseException:
             steps.close()
             raise
+        finally:
+            self._stepper = None
         self._save_if_moved()
         self.callbacks.call("on_fit_end", self)
 

@@ -19,12 +19,19 @@ SHORT |= {"images": "resolutions = [16]\nstep = 8\nshortest = 8\nlongest = 32"}
 IMAGES, TRAIN = SHORT["images"], SHORT["train"]
 
 
+def write(folder, **sections):
+    """The configuration of a run whose images may have masks beside them."""
+    path = write_config(folder, **{**SHORT, **sections})
+    path.write_text(path.read_text().replace("[[data]]", '[[data]]\nmask_suffix = "-mask"'))
+    return path
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A folder with a finished run of one step, without masks."""
     folder = tmp_path_factory.mktemp("run")
     make_files(folder)
-    train(write_config(folder, **SHORT))
+    train(write(folder))
     return folder
 
 
@@ -80,7 +87,7 @@ def test_what_differs_is_named(run, told, tmp_path):
     folder, change = tmp_path / "copy", CHANGES[told]
     shutil.copytree(run, folder)
     changed = change if isinstance(change, dict) else {}
-    path = write_config(folder, **{**SHORT, **changed})
+    path = write(folder, **changed)
     if isinstance(change, str):
         path.write_text(path.read_text().replace("[[data]]", f"[[data]]\n{change}"))
     elif callable(change):
@@ -95,7 +102,7 @@ def test_what_differs_is_named(run, told, tmp_path):
 
 def test_settings_that_change_no_number_may_change(run):
     images = IMAGES + "\nkeep = 0.4\nmax_pixels = 1000000"
-    prepare_data(read_config(write_config(run, **{**SHORT, "images": images})))
+    prepare_data(read_config(write(run, images=images)))
 
 
 def test_what_a_checkpoint_has_of_it_is_bounded(run):

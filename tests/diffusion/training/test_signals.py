@@ -27,7 +27,7 @@ SECTIONS = {
     "preview": "",
 }
 # For minutes: the second signal does not wait for it.
-VALIDATION = 'folder = "other"\nevery = 5\nlevels = 100000'
+VALIDATION = 'folder = "other"\nevery = 5\nlevels = 10000'
 
 
 class Run:
