@@ -64,7 +64,7 @@ class StandIns:
         self.optimizers: list[Any] = _optimizers(program)
         self._held = [(t, t._data, t._share, t._node) for t in self.tensors]
         self._gradients = [(t, t._grad) for t in self.tensors if has_gradient(t)]
-        self._states = [(o, o.state, o.changed) for o in self.optimizers]
+        self._states = [(o, o._state, o._changed) for o in self.optimizers]
         self._fitted = [(e, e.fitted) for o in self.optimizers for e in o.entries()]
 
     @contextmanager
@@ -77,7 +77,7 @@ class StandIns:
                     t._grad = wrap(phantom.like(g._data, GRADIENT), g._node)
                 t._data = phantom.like(t._data, INPUT)
             for o in self.optimizers:
-                o.state = phantom_state(o)
+                o._state = phantom_state(o)
             with override_settings(draws=UNMOVED_DRAWS, target=NO_TARGET):
                 yield
         finally:
@@ -89,7 +89,7 @@ class StandIns:
         for t, gradient in self._gradients:
             t._grad = gradient
         for o, state, changed in self._states:
-            o.state, o.changed = state, changed
+            o._state, o._changed = state, changed
         for entry, fitted in self._fitted:
             entry.fitted = fitted
 

@@ -70,13 +70,13 @@ def _in_place(tensors: Mapping[str, Sequence[Any]], optimizer: Any, averages: An
     """A block in which everything given has phantoms for its arrays; random streams stay."""
     each = {id(t): (t, label) for label, ts in tensors.items() for t in ts}.values()
     held = [(t, t._data, t._share, getattr(t, "_grad", None)) for t, _ in each]
-    state = None if optimizer is None else (optimizer.state, optimizer.changed)
-    kept = None if averages is None else (averages._averages, averages.count)
+    state = None if optimizer is None else (optimizer._state, optimizer._changed)
+    kept = None if averages is None else (averages._averages, averages._count)
     try:
         for t, label in each:
             t._data = phantom.like(t._data, label)
         if optimizer is not None:
-            optimizer.state = phantom_state(optimizer)
+            optimizer._state = phantom_state(optimizer)
         if averages is not None:
             averages._averages = {
                 k: phantom.make(x.shape, x.dtype, AVERAGE) for k, x in averages._averages.items()
@@ -89,9 +89,9 @@ def _in_place(tensors: Mapping[str, Sequence[Any]], optimizer: Any, averages: An
             if has_gradient(t):
                 t._grad = grad
         if optimizer is not None:
-            optimizer.state, optimizer.changed = state  # type: ignore[misc]
+            optimizer._state, optimizer._changed = state  # type: ignore[misc]
         if averages is not None:
-            averages._averages, averages.count = kept  # type: ignore[misc]
+            averages._averages, averages._count = kept  # type: ignore[misc]
 
 
 __all__ = ["AVERAGE", "STATE", "EagerBytes", "eager_bytes"]

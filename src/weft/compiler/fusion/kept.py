@@ -208,6 +208,8 @@ class Cut:
             unit = recipes.units[n]
             made = [i for i in unit.writes if i in self._ends]
             need = min([when.get(n, inf), *[self._ends[i][1] for i in made]])
+            if need == inf:  # a cut that costs the same would leave it out
+                continue
             for i in unit.reads:
                 m = recipes.unit_of[i]
                 if m in again:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .fitting import needed_budget, over_budget
 from .footprint import Footprint, RunBytes, budget_text
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from .config import TrainConfig
     from .kinds import RunKinds
 
-_MIB = 1 << 20
+_IMPOSSIBLE = 1 / 1024  # MiB
 
 
 def find_remedies(
@@ -41,9 +42,10 @@ def find_remedies(
         if own is None:
             continue
         planned = Footprint(changed, sizes, own).find()
-        if planned.smallest is not None:
-            if free is None or planned.smallest <= free:
-                found.append(f"{text}train.memory_budget_mb = {budget_text(planned.smallest)}")
+        if over_budget(changed, planned):
+            least = needed_budget(planned)
+            if free is None or least <= free:
+                found.append(f"{text}train.memory_budget_mb = {budget_text(least)}")
         elif free is None or planned.peak <= free:
             found.append(f"{text.removesuffix(' and ')} ({_gib(planned.peak)} GiB)")
     if progress is not None:
@@ -54,22 +56,20 @@ def find_remedies(
 
 
 def _changes(config: TrainConfig) -> Iterator[tuple[str, TrainConfig]]:
-    """Changed configurations, with how they read. Those with a budget get an impossible one, so
-    that the smallest is found."""
-    plain = _with_budget(config, None)
+    """Changed configurations, with how they read. A budget that was given stays, or a larger one is
+    named; an impossible one is given where the smallest is to be found."""
     if config.train.compile:
-        yield "", _with_budget(config, 1 / 1024)
-    eight: Any = None
+        yield "", _with_budget(config, _IMPOSSIBLE)
     if config.model.quantise is None:
-        eight = replace(plain, model=replace(config.model, quantise="int8"))
+        eight: Any = replace(config, model=replace(config.model, quantise="int8"))
         yield 'model.quantise = "int8" and ', eight
-        if config.train.compile:
-            yield 'model.quantise = "int8" and ', _with_budget(eight, 1 / 1024)
+        if config.train.compile and config.train.memory_budget_mb is None:
+            yield 'model.quantise = "int8" and ', _with_budget(eight, _IMPOSSIBLE)
     if config.train.batch > 1:
-        yield "train.batch = 1 and ", replace(plain, train=replace(plain.train, batch=1))
+        yield "train.batch = 1 and ", replace(config, train=replace(config.train, batch=1))
     smaller = tuple(max(r // 2, config.images.shortest) for r in config.images.resolutions)
     if smaller != config.images.resolutions:
-        half = replace(plain, images=replace(config.images, resolutions=smaller))
+        half = replace(config, images=replace(config.images, resolutions=smaller))
         yield f"images.resolutions = {list(smaller)} and ", half
 
 

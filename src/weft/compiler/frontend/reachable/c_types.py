@@ -49,8 +49,15 @@ def _fields(base: type, *names: str) -> Callable[[Any], tuple[Any, ...]]:
     return lambda x: tuple([member.__get__(x) for member in members])
 
 
+def _reduced(base: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that gives what an equal object of a base is made of."""
+    return lambda x: base.__reduce__(x)
+
+
 _DATE, _TIME = ("year", "month", "day"), ("hour", "minute", "second", "microsecond", "fold")
 _FIELD: Any = type(vars(namedtuple("Sample", "field"))["field"])
+
+
 # Immutable bases that users derive classes from: the parts that tell two values apart.
 VALUES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     int: lambda x: (int.__int__(x),),
@@ -65,9 +72,9 @@ VALUES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     datetime.date: _fields(datetime.date, *_DATE),
     datetime.time: _fields(datetime.time, *_TIME, "tzinfo"),
     np.generic: lambda x: (content_of(np.frombuffer(np.generic.tobytes(x), x.dtype)),),
-    itemgetter: itemgetter.__reduce__,  # type: ignore[attr-defined]
-    attrgetter: attrgetter.__reduce__,  # type: ignore[attr-defined]
-    methodcaller: methodcaller.__reduce__,  # type: ignore[attr-defined]
+    itemgetter: _reduced(itemgetter),
+    attrgetter: _reduced(attrgetter),
+    methodcaller: _reduced(methodcaller),
     _FIELD: _FIELD.__reduce__,
 }
 # Bases whose state is in attributes: their names.

@@ -107,7 +107,7 @@ class Parts:
         elif hasattr(type(x), "__next__") and owner_of_class(type(x)) in (LIBRARY, INSTALLED):
             self._opaque(number, x)  # an iterator or generator: its position cannot be compared
         else:
-            base = base_of_c(type(x))
+            base = base_of_c(type(x))  # type: ignore[arg-type]
             known = self._container(number, x)
             known = self._reference(number, x) or self._keeper(number, x) or known
             if not (self._fields_of_c(number, x, base) or known or base in KNOWN):
