@@ -25,7 +25,7 @@ LIBRARIES = {
 ASKING = ("ops", "backend/shared", "optim")  # whose `xp` is a backend
 # Names that one library alone has; whoever asks for them looks at `xp.name` first.
 ONLY = {
-    "numpy": {"_foreach_copy_", "addmm", "joint_norm", "view_as_real"},
+    "numpy": {"_foreach_copy_", "addmm", "joint_norm", "view_as_real", "with_strides"},
     "torch": {"has_nan"},
 }
 

@@ -92,7 +92,7 @@ BAD = {
     "steps = 1\n[noise]\nshft = 1": "3: noise.shft: unknown key; did you mean shift?",
     "steps = 1\nnoise = 3": "2: noise: 3, expected a table",
     "steps = 1\n[[data]]\nrepeats = 2": "2: data[0]: path is missing",
-    "steps = 1\n[[data]]\npath='a'\n[[data]]\npath = 'b'\nrepeats = 0": "4: data[1]: repeats=0, "
+    "steps = 1\n[[data]]\npath='a'\n[[data]]\npath = 'b'\nrepeats = 0": "6: data[1].repeats: 0, "
     "expected 1 or more",
     'steps = 1\n[[data]]\npath = "a\\u0000b"': "3: data[0].path: 'a\\x00b', expected a path",
     "steps = 1\n[[data]]\npath = ''": "3: data[0].path: '', expected a path",

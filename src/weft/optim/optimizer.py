@@ -253,6 +253,9 @@ class Optimizer:
         2
         """
         refuse_while_staging("a group is added to an optimizer")
+        self._add_group(group)
+
+    def _add_group(self, group: Params) -> None:
         pairs, options = group_options(group)
         self.read_groups()
         params = [p if name is None else (name, p) for name, p in pairs]
@@ -294,7 +297,7 @@ class Optimizer:
                 "this optimizer; add it with add_param_group()"
             )
         if not self._param_groups:
-            self.add_param_group([])
+            self._add_group([])
         self._param_groups[0]["params"].append(param if name is None else (name, param))
         try:
             self.read_groups()

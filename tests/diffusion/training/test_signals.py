@@ -19,7 +19,7 @@ from .tiny import make_files, write_config
 
 ROOT = Path(__file__).parents[3]
 SOAK = bool(os.environ.get("WEFT_SOAK"))
-STEPS = 40
+STEPS = 400
 SECTIONS = {
     "train": f'steps = {STEPS}\nbatch = 2\nprecision = "float32"\ncompile = false\nema = 0.5',
     "output": 'directory = "run"\nsave_every = 1000\nlog_every = 1\ntensorboard = true',

@@ -15,6 +15,7 @@ from types import (
     CellType,
     GenericAlias,
     MappingProxyType,
+    MemberDescriptorType,
     MethodWrapperType,
     SimpleNamespace,
     UnionType,
@@ -108,7 +109,17 @@ def values_of(x: Any, base: type) -> tuple[Any, ...] | None:
 
 def parts_of(kind: type) -> tuple[str, ...]:
     """The attributes that are the state of an object, whether or not the code names them."""
-    return next((names for known, names in PARTS.items() if issubclass(kind, known)), ())
+    found = next((names for known, names in PARTS.items() if issubclass(kind, known)), ())
+    if issubclass(kind, BaseException):  # `errno` and the like, which `args` may lack
+        found += tuple([name for c in kind.__mro__ for name in _members_of_c(c)])
+    return found
+
+
+def _members_of_c(kind: type) -> list[str]:
+    if kind.__flags__ & MADE:
+        return []
+    members = [n for n, m in vars(kind).items() if isinstance(m, MemberDescriptorType)]
+    return [n for n in members if not n.startswith("__")]
 
 
 def place_of_dict(x: Any, held: dict[str, Any]) -> int | None:

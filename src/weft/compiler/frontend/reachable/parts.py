@@ -98,8 +98,12 @@ class Parts:
         elif isinstance(x, type):
             self._class(number, x)
         elif isinstance(x, ModuleType):
-            self._attributes(number, x.__dict__, self._names.user)
-            if type(x) is not ModuleType:
+            names = self._names.user
+            if type(x) is ModuleType:
+                self._attributes(number, x.__dict__, names)
+            else:
+                more = None if names is None else names | {"__name__"}
+                self._attributes(number, x.__dict__, more)
                 self._instance(number, x)
         elif isinstance(x, MethodType):
             self._meet(number, "__func__", x.__func__)
