@@ -19,7 +19,7 @@ from .tiny import make_files, write_config
 
 ROOT = Path(__file__).parents[3]
 SOAK = bool(os.environ.get("WEFT_SOAK"))
-STEPS = 400
+STEPS = 100
 SECTIONS = {
     "train": f'steps = {STEPS}\nbatch = 2\nprecision = "float32"\ncompile = false\nema = 0.5',
     "output": 'directory = "run"\nsave_every = 1000\nlog_every = 1\ntensorboard = true',
@@ -28,6 +28,10 @@ SECTIONS = {
 }
 # For minutes: the second signal does not wait for it.
 VALIDATION = 'folder = "other"\nevery = 5\nlevels = 10000'
+
+
+def _hear_hangups() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Run:
@@ -41,6 +45,7 @@ class Run:
             text=True,
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},  # as tests have it
+            preexec_fn=_hear_hangups,  # also where the tests themselves do not
         )
         assert self.process.stderr is not None
         self.lines, self.said = self.process.stderr, ""
