@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -30,14 +31,10 @@ SECTIONS = {
 VALIDATION = 'folder = "other"\nevery = 5\nlevels = 10000'
 
 
-def _hear_hangups() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
 class Run:
     """A command in a process of its own, and what it says."""
 
-    def __init__(self, *arguments: str):
+    def __init__(self, *arguments: str, hangup: signal.Handlers = signal.SIG_DFL):
         path = os.pathsep.join([str(Path(wf.__file__).parents[1]), str(ROOT)])
         self.process = subprocess.Popen(
             [sys.executable, "-m", "weft", *arguments],
@@ -45,7 +42,8 @@ class Run:
             text=True,
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},  # as tests have it
-            preexec_fn=_hear_hangups,  # also where the tests themselves do not
+            # Also where the tests themselves ignore it.
+            preexec_fn=partial(signal.signal, signal.SIGHUP, hangup),
         )
         assert self.process.stderr is not None
         self.lines, self.said = self.process.stderr, ""
@@ -139,14 +137,10 @@ def test_a_hangup_that_is_ignored_stays_so(tmp_path):
     """As under nohup."""
     make_files(tmp_path)
     config = str(write_config(tmp_path, **SECTIONS))
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # processes that are begun inherit it
-    try:
-        with Run("train", config) as run:
-            run.until(r"step 4/")
-            run.kill(signal.SIGHUP)
-            assert run.end() == 0
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    with Run("train", config, hangup=signal.SIG_IGN) as run:
+        run.until(r"step 4/")
+        run.kill(signal.SIGHUP)
+        assert run.end() == 0
     assert "SIGHUP" not in run.said and f"step {STEPS}/" in run.said
 
 
