@@ -596,7 +596,7 @@ class Optimizer:
                 raise errors.ShapeError(
                     f"{type(self).__name__}: {name} of {entry.key!r} has the shape "
                     f"{tuple(own[name].shape)}, expected {slot.shape}; load a state that fits by "
-                    f"load_state_dict(), or begin anew: del optimizer._state[{entry.key!r}]"
+                    f"load_state_dict(), or begin anew: del optimizer.state[{entry.key!r}]"
                 )
         rule = self.rule_of(own)
         self.rescale(entry.group, own, is_fused(rule, p))

@@ -31,13 +31,22 @@ class Holder:
     held: Any
 
 
-def is_stale(
+REFUSED = "refused"
+
+
+def is_stale(*case: Any) -> str:
+    """What is wrong; nothing for "". The function reads a value, which is changed then."""
+    found = judge(*case)
+    return "" if found == REFUSED else found
+
+
+def judge(
     make: Callable[[], Any],
     read: Callable,
     change: Callable[[Holder], None],
     device: str = "cpu",
 ) -> str:
-    """What is wrong; nothing for "". The function reads a value, which is changed then."""
+    """What is wrong, "" where compiled and eager are alike, or that it is refused."""
     holder = Holder()
     holder.held = make()
 
@@ -50,7 +59,7 @@ def is_stale(
             change(holder)
         found, want = outcome(compiled, x), outcome(f, x)
         if isinstance(found, type) and (when == "before" or issubclass(found, errors.WeftError)):
-            return ""  # refused, or there is no program yet
+            return REFUSED  # or there is no program yet
         if not alike(found, want):
             return f"{when}, compiled gave {found}, eager {want}"
     return ""
@@ -122,9 +131,11 @@ def is_telling(
     return not alike(*results)
 
 
-def _wrong(cases: list[tuple[str, Any, Any, Any]]) -> list[str]:
-    found = [(label, is_stale(*case)) for label, *case in cases]
-    return [f"{label}: {why}" for label, why in found if why]
+def _wrong(cases: list[tuple[str, Any, Any, Any]], refused: float = 1) -> list[str]:
+    """What is wrong in each case; so many of them at most may be refused, as a share."""
+    found = [(label, judge(*case)) for label, *case in cases]
+    assert sum([why == REFUSED for _, why in found]) <= refused * len(cases)
+    return [f"{label}: {why}" for label, why in found if why not in ("", REFUSED)]
 
 
 def test_classes_of_the_standard_library():
@@ -133,7 +144,7 @@ def test_classes_of_the_standard_library():
     telling = (c for c in every if is_telling(*c[1:]))
     cases = [*telling] if SOAK else [*itertools.islice(telling, 600)]
     assert len(cases) >= 600
-    assert _wrong(cases) == []
+    assert _wrong(cases, refused=0.2) == []
 
 
 @pytest.mark.parametrize("device", ["cpu", "torch"])

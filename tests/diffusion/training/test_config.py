@@ -124,3 +124,20 @@ def test_errors_name_the_key(given, tmp_path):
         assert f"{key} =" in written[number - 1]
     else:
         assert 1 <= number <= len(written)
+
+
+MASKS = {
+    'masks = "m"\nmask_suffix = "-m"': "data[0].mask_suffix: together with masks",
+    'mask_suffix = ""': "data[0].mask_suffix: '', expected the end of names",
+    'mask_suffix = "a/b"': "data[0].mask_suffix: 'a/b', expected the end of names",
+    'masks = "m"\nrecursive = true': "images and give mask_suffix, or leave recursive out",
+}
+
+
+@pytest.mark.parametrize("lines", MASKS)
+def test_masks_are_named_in_one_way(lines, tmp_path):
+    path = write_config(tmp_path)
+    path.write_text(path.read_text().replace("[[data]]", f"[[data]]\n{lines}"))
+    with pytest.raises(wf.errors.ConfigError) as e:
+        read_config(path)
+    assert MASKS[lines] in e.value.message

@@ -53,6 +53,7 @@ def scan(
     progress: Callable[[str, int, int], Any] | None = None,
     measure: Measure | None = None,
     augmentation: Augmentation | None = None,
+    stop: bool = True,
 ) -> ScanReport:
     """Look through folders of images; every image is used, or refused with its reason.
 
@@ -62,8 +63,7 @@ def scan(
     progress      called with "scan", how many images were looked at, and how many there are
     measure       decodes an image and measures it; None: it is decoded here
     augmentation  where images are cropped, for masks; None: in the centre
-
-    Raises a `DatasetError` that lists them if there are problems at which to stop.
+    stop          whether problems at which to stop raise a `DatasetError` that lists them
 
     >>> import tempfile
     >>> from weft.diffusion.data import Source, scan
@@ -71,20 +71,6 @@ def scan(
     ...     scan([Source(folder)]).images
     0
     """
-    report = look_through(sources, settings, buckets, progress, measure, augmentation)
-    _stop(report)
-    return report
-
-
-def look_through(
-    sources: Sequence[Source],
-    settings: ScanSettings | None = None,
-    buckets: BucketSettings | None = None,
-    progress: Callable[[str, int, int], Any] | None = None,
-    measure: Measure | None = None,
-    augmentation: Augmentation | None = None,
-) -> ScanReport:
-    """What `scan` does, without an error at problems at which to stop."""
     settings = ScanSettings() if settings is None else settings
     buckets = BucketSettings() if buckets is None else buckets
     measure = measure_with(settings) if measure is None else measure
@@ -111,6 +97,8 @@ def look_through(
     )
     if not report.adds_up():
         raise DatasetError(f"scan: files were not accounted for, which is a defect here:\n{report}")
+    if stop:
+        _stop(report)
     return report
 
 

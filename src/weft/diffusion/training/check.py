@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import weft as wf
 
-from ..data.scan import look_through
+from ..data import scan
 from . import build
 from .fitting import check_data, check_fit, chosen_layers, linear_names
 
@@ -31,9 +31,10 @@ def check_run(config: TrainConfig, say: Callable[[Any], None]) -> None:
     say(f"adapters: {len(chosen)} of {len(names)} linear layers, {config.adapter.kind}")
     image, settings = encoders.image, build.make_settings(config)
     say(f"encoders: latents of {image.channels} channels, 1/{image.factor} of the pixels' sides")
-    report = look_through(
+    report = scan(
         *(build.make_sources(config), settings.scan, settings.buckets),
         augmentation=settings.augmentation,
+        stop=False,
     )
     say(report)
     stops = [r for r in report.refused if r.action == "stop"]

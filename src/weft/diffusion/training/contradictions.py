@@ -17,7 +17,7 @@ from ..data.settings import PILLOW_LIMIT
 from .recipes import RATES
 
 if TYPE_CHECKING:
-    from .config import TrainConfig
+    from .config import FolderSection, TrainConfig
 
 Problem = tuple[Place, str]
 
@@ -210,12 +210,21 @@ def _data(config: TrainConfig) -> Iterator[Problem]:
             yield (
                 ("data", i, "masks"),
                 "together with recursive, with which names are not unique; put masks beside their "
-                "images as <name>-mask.png, or leave recursive out",
+                "images and give mask_suffix, or leave recursive out",
             )
+        yield from _mask_suffix(("data", i, "mask_suffix"), folder)
         if not folder.weight >= 0:
             yield ("data", i, "weight"), f"{folder.weight:g}, expected at least 0"
     if config.validation.folder is not None and config.validation.share:
         yield ("validation", "share"), "beside a folder; give one of them"
+
+
+def _mask_suffix(place: Place, folder: FolderSection) -> Iterator[Problem]:
+    suffix = folder.mask_suffix
+    if suffix is not None and folder.masks is not None:
+        yield place, "together with masks; give one of them"
+    elif suffix is not None and (not suffix or {"/", os.sep} & set(suffix)):
+        yield place, f"{suffix!r:.60}, expected the end of names without extension, as '-mask'"
 
 
 def _extension(place: Place, extension: str) -> Iterator[Problem]:

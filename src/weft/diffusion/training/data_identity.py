@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FILES = 2000  # images that are described one by one
 _NAMED = 5  # names in a message
 _FREE = ("problems", "max_pixels", "max_bytes")
-_FOLDER = ("repeats", "weight", "regularisation", "masks", "recursive", "caption")
+_FOLDER = ("repeats", "weight", "regularisation", "masks", "mask_suffix", "recursive", "caption")
 
 
 def describe_data(config: TrainConfig, dataset: CachedDataset) -> dict[str, Any]:
