@@ -13,7 +13,7 @@ import weft
 ROOT = Path(weft.__file__).parent
 LAYERS = (
     *("core", "graph", "backend", "ops", "arrays", "transform", "compiler", "optimize"),
-    *("io", "nn", "optim", "amp", "profile", "train", "diffusion", "cli"),
+    *("io", "nn", "optim", "amp", "profile", "dist", "train", "diffusion", "cli"),
 )
 MODULES = sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")
 

@@ -15,10 +15,10 @@ from weft.arrays.keywords import signature_of
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 MODULES = """
-    weft weft.amp weft.cuda weft.diffusion weft.errors weft.fft weft.gradient_clipping weft.implicit
-    weft.io
-    weft.linalg weft.nn weft.nn.functional weft.nn.init weft.optim weft.optim.gradient_clipping
-    weft.optim.schedulers weft.optimize weft.profile weft.random weft.special weft.train
+    weft weft.amp weft.cuda weft.diffusion weft.dist weft.errors weft.fft weft.gradient_clipping
+    weft.implicit weft.io weft.linalg weft.nn weft.nn.functional weft.nn.init weft.optim
+    weft.optim.gradient_clipping weft.optim.schedulers weft.optimize weft.profile weft.random
+    weft.special weft.train
 """.split()
 FOLDERS = "arrays backend compiler core graph ops transform".split()
 CONSTANTS = (float, type(None), np.dtype, wf.random.Generator)

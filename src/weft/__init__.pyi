@@ -13,6 +13,7 @@ import numpy as np
 from . import amp as amp
 from . import cuda as cuda
 from . import diffusion as diffusion
+from . import dist as dist
 from . import errors as errors
 from . import fft as fft
 from . import gradient_clipping as gradient_clipping
@@ -1175,6 +1176,7 @@ __all__ = [
     "diff",
     "diffusion",
     "digamma",
+    "dist",
     "div",
     "divide",
     "dot",

@@ -229,6 +229,27 @@ class DatasetError(WeftError, ValueError):
     """Images, captions or masks that cannot be used, or a cache of them that is not complete."""
 
 
+class DistributedError(WeftError, RuntimeError):
+    """Base of the errors about several processes."""
+
+
+class RendezvousError(DistributedError, ConnectionError):
+    """Processes that did not find each other, or that cannot be one group."""
+
+
+class RanksDiffer(DistributedError, ValueError):
+    """Ranks that called different collectives, or whose arrays, models or steps differ."""
+
+
+class PeerLost(DistributedError, ConnectionError):
+    """A rank that ended or stopped answering.
+
+    ranks  those that are known to be lost
+    """
+
+    ranks: tuple[int, ...] = ()
+
+
 class CheckpointWarning(UserWarning):
     """A checkpoint that was passed over because it is damaged."""
 

@@ -80,6 +80,8 @@ def moving_problems(op: Op) -> list[str]:
     """What is wrong about the column `moves`."""
     if op.outputs > 1 or op.rule is None or op.name in GIVES_BACK:
         return []
+    if op.collective:  # a mask would have to be sent to the other ranks
+        return ["moves masks between processes"] if op.moves else []
     found = []
     for case in filter(is_real, cases(op)):
         try:

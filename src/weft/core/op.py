@@ -94,6 +94,8 @@ class Op:
     several    it stands for a whole program: a cotangent None means no path, not a zero derivative
     moves      its pull-back only moves elements and adds them up, with positive weights: applied to
                a mask, it tells where a cotangent can differ from zero
+    collective it joins arrays of several processes, which all call it in the same order: it is
+               computed at each call, never beforehand
     doc        for the docstring of its public function: the mathematics in one line, and below it
                an example, `sqrt([4.0]) = [2.0]`, or with ≈ if it is rounded to four digits
     """
@@ -124,6 +126,7 @@ class Op:
     views: str = ""
     moves: str = ""
     pulls_mask: bool = False
+    collective: bool = False
     doc: str = ""
 
     def __repr__(self) -> str:

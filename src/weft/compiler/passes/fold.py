@@ -38,7 +38,8 @@ def fold(graph: Graph) -> Graph:
         known = [_known_value(builder, i) for i in e.inputs]
         if e.op.name == "guard":  # an error belongs to the call, if the equation is reached at all
             return (e.inputs[0],) if known[1] is not None and bool(known[1]) else None
-        if any(isinstance(v, np.ndarray) for v in known) and not e.op.foreign:
+        own = e.op.foreign or e.op.collective
+        if any(isinstance(v, np.ndarray) for v in known) and not own:
             if all(v is not None for v in known) and not _grows(known, made):
                 try:
                     return _compute(builder, e, known, made)

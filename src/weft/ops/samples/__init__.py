@@ -13,6 +13,7 @@ def _later(module: str, name: str) -> Callable[[Any], Any]:
 
 Later = Callable[[str], Callable[[Any], Any]]
 
+collective: Later = partial(_later, "collective")
 combine: Later = partial(_later, "combine")
 convolve: Later = partial(_later, "convolve")
 draws: Later = partial(_later, "draws")

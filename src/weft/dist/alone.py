@@ -1,0 +1,33 @@
+"""An engine of one process."""
+
+from typing import Any
+
+from ..core.backends import BACKENDS
+from ..core.communicator import Reduction
+
+
+class AloneEngine:
+    """Every collective is a copy."""
+
+    rank, size = 0, 1
+
+    def all_reduce(self, x: Any, kind: Reduction) -> Any:
+        return BACKENDS[type(x)].copy(x)
+
+    def all_gather(self, x: Any) -> Any:
+        return BACKENDS[type(x)].copy(x)[None]
+
+    def all_to_all(self, x: Any) -> Any:
+        return BACKENDS[type(x)].copy(x)
+
+    def reduce_scatter(self, x: Any) -> Any:
+        return BACKENDS[type(x)].copy(x[0])
+
+    def broadcast(self, x: Any, root: int) -> Any:
+        return BACKENDS[type(x)].copy(x)
+
+    def barrier(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None

@@ -1,0 +1,97 @@
+"""The order of a group's collectives: one at a time, first come, first served."""
+
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Thread
+from typing import Any
+
+
+class Job:
+    """A collective that runs in the background."""
+
+    def __init__(self, channel: "Channel", action: Callable[[], Any]):
+        self._channel, self._action = channel, action
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._done = False
+
+    def done(self) -> bool:
+        return self._done
+
+    def wait(self) -> Any:
+        """The result; raises what the collective raised."""
+        with self._channel.changed:
+            while not self._done:
+                self._channel.changed.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def perform(self) -> None:
+        try:
+            self._result = self._action()
+        except BaseException as e:  # raised where it is waited for
+            self._error = e
+        del self._action
+        with self._channel.changed:
+            self._done = True
+            self._channel.changed.notify_all()
+
+
+class Channel:
+    """Runs the collectives of a group in the order in which they were started or called."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self.changed = Condition()
+        self._waiting: deque[Job] = deque()
+        self._busy = False  # a collective is running, here or in the thread
+        self._thread: Thread | None = None
+        self._closed = False
+
+    def call(self, action: Callable[[], Any]) -> Any:
+        """Run a collective after those that were started; here, where none are left."""
+        with self.changed:
+            idle = not (self._busy or self._waiting)
+            self._busy = self._busy or idle
+        if not idle:
+            return self.start(action).wait()
+        try:
+            return action()
+        finally:
+            with self.changed:
+                self._busy = False
+                self.changed.notify_all()
+
+    def start(self, action: Callable[[], Any]) -> Job:
+        """Run a collective in the background."""
+        job = Job(self, action)
+        with self.changed:
+            if self._thread is None:
+                self._thread = Thread(target=self._serve, name=f"weft-{self._name}", daemon=True)
+                self._thread.start()
+            self._waiting.append(job)
+            self.changed.notify_all()
+        return job
+
+    def _serve(self) -> None:
+        while True:
+            with self.changed:
+                while not self._closed and (self._busy or not self._waiting):
+                    self.changed.wait()
+                if self._closed and not self._waiting:
+                    return
+                job = self._waiting.popleft()
+                self._busy = True
+            job.perform()
+            with self.changed:
+                self._busy = False
+                self.changed.notify_all()
+
+    def close(self) -> None:
+        """Finish what was started, and end the thread."""
+        with self.changed:
+            self._closed = True
+            self.changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()

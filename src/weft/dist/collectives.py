@@ -1,0 +1,131 @@
+"""Arrays of all processes joined: the table's collective rows on the world's group.
+
+All ranks call the same functions in the same order. All but `barrier` differentiate: the gradient
+is that of the sum of all ranks' losses with respect to all ranks' arrays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from .. import errors
+from ..arrays.arguments import as_tensor
+from ..core import dtypes
+from ..core.aval import axis_in
+from ..ops import collective as rows
+from ..ops.structural import moveaxis, reshape
+from .world import world
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike
+
+_OPS = ("sum", "mean", "max", "min")
+
+
+def all_reduce(x: ArrayLike, op: Literal["sum", "mean", "max", "min"] = "sum") -> Tensor:
+    """Combine the arrays of all ranks elementwise: y = Σᵣ xᵣ, their mean, maximum or minimum.
+
+    x   this rank's array; all ranks' have one shape and dtype
+    op  how they are combined
+
+    >>> import weft as wf
+    >>> group = wf.dist.init()  # of one process, where no launcher started several
+    >>> wf.dist.all_reduce([1.0, 2.0], op="mean").tolist()
+    [1.0, 2.0]
+    >>> wf.dist.finalize()
+    """
+    group, x = world(), as_tensor(x)
+    if op not in _OPS:
+        raise errors.ArgumentError(
+            f"all_reduce: op={op!r}; expected one of {', '.join(map(repr, _OPS))}"
+        )
+    if op in ("max", "min"):
+        return rows.all_extreme(x, group.name, group.size, op)
+    if x.dtype == dtypes.bool_:
+        x = x.to(dtypes.int64)
+    total = rows.all_reduce(x, group.name, group.size)
+    return total if op == "sum" else total / group.size
+
+
+def all_gather(x: ArrayLike, axis: int | None = None) -> Tensor:
+    """The arrays of all ranks, in their order.
+
+    x     this rank's array; all ranks' have one shape and dtype
+    axis  the axis along which they are joined; None: a new first one, y[r] = xᵣ
+
+    >>> import weft as wf
+    >>> group = wf.dist.init()
+    >>> wf.dist.all_gather([1.0, 2.0]).shape
+    (1, 2)
+    >>> wf.dist.finalize()
+    """
+    group, x = world(), as_tensor(x)
+    y = rows.all_gather(x, group.name, group.size)
+    if axis is None:
+        return y
+    k = axis_in("all_gather", axis, x.ndim)
+    shape = (*x.shape[:k], group.size * x.shape[k], *x.shape[k + 1 :])
+    return reshape(moveaxis(y, (0,), (k,)), shape)
+
+
+def reduce_scatter(
+    x: ArrayLike, op: Literal["sum", "mean"] = "sum", axis: int | None = None
+) -> Tensor:
+    """This rank's part of the sum, or the mean, of all ranks' arrays: y = Σᵣ xᵣ[rank].
+
+    x     this rank's array; all ranks' have one shape and dtype
+    op    how they are combined
+    axis  the axis that is cut into one part for each rank; None: the first one has a row for each
+
+    >>> import weft as wf
+    >>> group = wf.dist.init()
+    >>> wf.dist.reduce_scatter([[1.0, 2.0]]).tolist()
+    [1.0, 2.0]
+    >>> wf.dist.finalize()
+    """
+    group, x = world(), as_tensor(x)
+    if op not in ("sum", "mean"):
+        raise errors.ArgumentError(f"reduce_scatter: op={op!r}; expected 'sum' or 'mean'")
+    if axis is not None:
+        k = axis_in("reduce_scatter", axis, x.ndim)
+        if x.shape[k] % group.size:
+            raise errors.ShapeError(
+                f"reduce_scatter: axis {axis} has length {x.shape[k]}, which {group.size} ranks do "
+                f"not divide; pad it to a multiple"
+            )
+        parts = (*x.shape[:k], group.size, x.shape[k] // group.size, *x.shape[k + 1 :])
+        x = moveaxis(reshape(x, parts), (k,), (0,))
+    y = rows.reduce_scatter(x, group.name, group.size)
+    return y if op == "sum" else y / group.size
+
+
+def broadcast(x: ArrayLike, root: int = 0) -> Tensor:
+    """The array of one rank, on all of them.
+
+    x     this rank's array; all ranks' have one shape and dtype
+    root  the rank whose array it is
+
+    >>> import weft as wf
+    >>> group = wf.dist.init()
+    >>> wf.dist.broadcast([1.0, 2.0]).tolist()
+    [1.0, 2.0]
+    >>> wf.dist.finalize()
+    """
+    group, x = world(), as_tensor(x)
+    if root not in range(group.size):
+        raise errors.ArgumentError(
+            f"broadcast: root={root!r} of {group.size} ranks; expected 0 to {group.size - 1}"
+        )
+    return rows.broadcast_from(x, group.name, group.size, int(root))
+
+
+def barrier() -> None:
+    """Return when all ranks have called it.
+
+    >>> import weft as wf
+    >>> group = wf.dist.init()
+    >>> wf.dist.barrier()
+    >>> wf.dist.finalize()
+    """
+    world().barrier()
