@@ -340,13 +340,13 @@ def test_what_depends_on_values_or_budgets_is_refused(config, message):
 
 def test_nothing_is_left_behind():
     """Neither phantoms' kernels nor their backend: also after an error, and with threads."""
-    x = wf.ones((100, 100))
 
     def fails(x):
         y = wf.exp(x)
         raise ZeroDivisionError(y.shape)
 
     def run():
+        x = wf.ones((100, 100))  # its own: no other thread may use the step's tensors meanwhile
         wf.profile.estimate(lambda x: (x @ x).sum(), x)
         with pytest.raises(ZeroDivisionError):
             wf.profile.estimate(fails, x)

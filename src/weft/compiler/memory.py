@@ -4,7 +4,7 @@ Buffers that are alive at the same step do not overlap, except that a kernel's r
 memory of an operand whose last use is this kernel, if the kernel reads it at the index it writes.
 """
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import accumulate
 from math import inf
 
@@ -362,12 +362,23 @@ def _end(slots: list[ArenaSlot], offsets: list[int]) -> int:
 
 
 def live_bytes(schedule: Schedule, alignment: int = ALIGNMENT, adopts: bool = False) -> list[int]:
-    """By step, the bytes that are alive: their largest is the least that a plan takes."""
+    """By step, the bytes that are alive, in the arena and adopted."""
+    return [sum(both) for both in zip(*live_apart(schedule, alignment, adopts), strict=True)]
+
+
+def live_apart(
+    schedule: Schedule, alignment: int = ALIGNMENT, adopts: bool = False
+) -> tuple[list[int], list[int]]:
+    """By step, the bytes that are alive in the arena, and those that are adopted.
+
+    The least that a plan takes is the largest of the ones and the largest of the others.
+    """
     slots, adopted = _slots(schedule, lifetimes(schedule), alignment, adopts)
-    return bytes_by_step([*slots, *(adopted or ())], len(schedule.steps))
+    count = len(schedule.steps)
+    return bytes_by_step(slots, count), bytes_by_step(adopted or [], count)
 
 
-def bytes_by_step(slots: list[ArenaSlot], steps: int) -> list[int]:
+def bytes_by_step(slots: Iterable[ArenaSlot], steps: int) -> list[int]:
     """By step, the bytes of the slots that are alive."""
     change = [0] * (steps + 1)
     for s in slots:

@@ -16,7 +16,7 @@ from ...core.checkpointing import MIB, CheckpointConfig, CheckpointStrategy
 from ...core.origin import line_of
 from ...core.record import record
 from ..ir.schedule import GuardStep, LibraryStep, Schedule, ScheduleStep
-from ..memory import MemoryPlan, Recomputation, call_bytes, live_bytes
+from ..memory import MemoryPlan, Recomputation, call_bytes
 from .apart import take_apart
 from .eviction import Eviction, evict
 from .footprint import Footprint, Slots
@@ -97,7 +97,8 @@ class Ladder:
     def recipes(self) -> Recipes:
         """The units that may run again."""
         schedule = self._apart or self.schedule
-        return Recipes(schedule, self._target.cost, self._target.alignment)
+        target = self._target
+        return Recipes(schedule, target.cost, target.alignment, target.adopts)
 
     @cached_property
     def _second(self) -> "Ladder | None":
@@ -109,7 +110,7 @@ class Ladder:
     @cached_property
     def cut(self) -> Cut:
         """The choices at the peak."""
-        live = live_bytes(self.recipes.schedule, self._target.alignment, self._target.adopts)
+        live = self.recipes.profile
         return Cut(self.recipes, live.index(max(live)), live)
 
     @cached_property
@@ -216,7 +217,8 @@ class Ladder:
         return self._rungs[k]
 
     def _within(self, limit: float) -> Eviction | None:
-        """The schedule simulated in some bytes."""
+        """The schedule simulated in some bytes, of which the arena has what is not adopted."""
+        limit -= self.recipes.outside
         choice = self.cut.choose(limit)
         best = evict(self.recipes, limit, self.cut.at, choice.kept)
         if best is not None and choice.peak <= limit and best.peak <= limit:

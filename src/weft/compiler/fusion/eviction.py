@@ -9,7 +9,7 @@ may be computed from it again.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import inf
 
 import numpy as np
@@ -265,8 +265,7 @@ class _Walk:
         assert chain is not None, "dropped, and cannot be computed again"
         for n in chain:
             self._pin(recipes.units[n].reads)
-        # Units are numbered by their first parts, and read what others write at later ones, too.
-        for n in sorted(chain, key=lambda n: (recipes.units[n].parts[-1].at, n)):
+        for n in self._in_order(chain):
             unit = recipes.units[n]
             taken = recipes.nbytes(unit)
             self._take(taken)
@@ -282,6 +281,23 @@ class _Walk:
                 self._settle(j)
                 for c in recipes.children[j]:  # cheaper to compute now
                     self._settle(c)
+
+    def _in_order(self, chain: set[int]) -> Iterator[int]:
+        """The order in which units run again: that of the schedule, with one exception.
+
+        Units that read no scratch buffer run right before the first one that reads what they write:
+        a chain of layers would otherwise begin with the weights of all of them.
+        """
+        units, sources = self.recipes.units, self.recipes.sources
+        waiting = {n for n in chain if not units[n].reads}
+        # Units are numbered by their first parts, and read what others write at later ones, too.
+        for n in sorted(chain - waiting, key=lambda n: (units[n].parts[-1].at, n)):
+            for _, m in sources[n]:
+                if m in waiting:
+                    waiting.remove(m)
+                    yield m
+            yield n
+        yield from sorted(waiting)
 
     def _is_missing(self, i: int) -> bool:
         """Whether a buffer is not there, and needed now or later."""

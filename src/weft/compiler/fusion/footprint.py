@@ -34,8 +34,11 @@ class Slots:
 
     @property
     def least(self) -> int:
-        """The bytes that are alive at the worst step: the least that a plan takes."""
-        return max(bytes_by_step([*self.slots, *(self.adopted or ())], self.steps))
+        """The least that a plan takes: the bytes of the arena that are alive at the worst step.
+
+        And those that are adopted at their worst step, since the arena stays as large as it is.
+        """
+        return sum([max(bytes_by_step(s, self.steps)) for s in (self.slots, self.adopted or ())])
 
     def plan(self) -> MemoryPlan:
         """The arena's layout."""

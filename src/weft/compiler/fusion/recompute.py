@@ -19,7 +19,7 @@ from ..ir.schedule import (
     ScheduleStep,
     TiledStep,
 )
-from ..memory import round_up
+from ..memory import adopted_roots, live_apart, round_up
 
 NEVER = -1  # expires before the first step
 _HEAVY, _RATE = 16, 50.0  # operations of a heavy row, and of a routine in a nanosecond
@@ -61,7 +61,9 @@ class Recipes:
     unit_of   the unit that writes a buffer
     sources   by unit, the buffers that it reads, each with the unit that writes it
     expires   by unit, the last position before which it may run again
-    sizes     bytes of scratch buffers in the arena
+    sizes     bytes of scratch buffers in the arena; none for those that the target adopts
+    profile   by position, the bytes that are alive in the arena
+    outside   bytes that the target adopts, at the worst step
     settled   the last step that writes a scratch buffer
     reads     by position, the scratch buffers that must be there before a step
     makes     by position, the scratch buffers that are written first there
@@ -71,17 +73,20 @@ class Recipes:
     cost      of the whole schedule, in nanoseconds
     """
 
-    def __init__(self, schedule: Schedule, cost: Cost, alignment: int):
+    def __init__(self, schedule: Schedule, cost: Cost, alignment: int, adopts: bool = False):
         self.schedule = schedule
         self._roots: dict[int, tuple[int, ...]] = {}  # by the identity of a step, which stays
         self._roles = [b.role for b in schedule.buffers]
         parts = list(_parts(schedule))
         self._first, self.settled = self._written(parts)
+        adopted = adopted_roots(schedule) if adopts else frozenset()
         self.sizes = {
-            i: round_up(schedule.buffers[i].nbytes, alignment)
+            i: 0 if i in adopted else round_up(schedule.buffers[i].nbytes, alignment)
             for i in self._first
             if self._roles[i] == "scratch"
         }
+        self.profile, outside = live_apart(schedule, alignment, adopts)
+        self.outside = max(outside)
         self._expires = _overwritten(schedule)
         self.units = self._units(parts, cost)
         self.cost = sum([cost(schedule, step) for step in schedule.steps])
