@@ -101,3 +101,25 @@ def test_values_gradients_and_modes(size, name, call, expected, device):
 def test_a_call_before_init_says_what_to_do():
     with pytest.raises(errors.DistributedError, match=r"wf\.dist\.init\(\)"):
         wf.dist.all_reduce([1.0])
+
+
+def test_ranks_that_do_different_things_are_told_so():
+    """No arrays are mixed up: kinds, shapes, dtypes, options and orders are compared before."""
+
+    def program(r):
+        with pytest.raises(errors.RanksDiffer, match=r"rank 0: all_reduce sum float32 \(2, 3\)"):
+            wf.dist.all_reduce(wf.ones((2, 3) if r == 0 else (3, 2)))
+        with pytest.raises(errors.RanksDiffer, match=r"rank 0: all_reduce sum float32 \(2, 3\)"):
+            wf.dist.barrier()  # the group is of no more use
+        return True
+
+    assert run(3, program) == [True] * 3
+    calls = {
+        "dtype": lambda r: wf.dist.all_reduce(wf.ones(3, dtype="float64" if r else "float32")),
+        "option": lambda r: wf.dist.all_reduce(wf.ones(3), "max" if r else "sum"),
+        "root": lambda r: wf.dist.broadcast(wf.ones(3), root=r),
+        "function": lambda r: wf.dist.barrier() if r else wf.dist.all_gather(wf.ones(3)),
+    }
+    for call in calls.values():
+        with pytest.raises(errors.RanksDiffer, match="rank 0: .*; rank 1: .*number 0"):
+            run(2, call)

@@ -61,7 +61,9 @@ class ThreadEngine:
         return _stack([v[self.rank] for v in self._all("all_to_all", x)])
 
     def reduce_scatter(self, x):
-        return reduce(lambda a, b: a + b, [v[self.rank] for v in self._all("reduce_scatter", x)]) + 0
+        return (
+            reduce(lambda a, b: a + b, [v[self.rank] for v in self._all("reduce_scatter", x)]) + 0
+        )
 
     def broadcast(self, x, root):
         xp = BACKENDS[type(x)]
@@ -75,7 +77,9 @@ class ThreadEngine:
 
 
 def _stack(arrays):
-    return np.stack(arrays) if isinstance(arrays[0], np.ndarray) else __import__("torch").stack(arrays)
+    return (
+        np.stack(arrays) if isinstance(arrays[0], np.ndarray) else __import__("torch").stack(arrays)
+    )
 
 
 def _maximum(a, b):

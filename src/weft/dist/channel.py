@@ -29,7 +29,7 @@ class Job:
 
     def perform(self) -> None:
         try:
-            self._result = self._action()
+            self._result = self._channel.run(self._action)
         except BaseException as e:  # raised where it is waited for
             self._error = e
         del self._action
@@ -39,7 +39,10 @@ class Job:
 
 
 class Channel:
-    """Runs the collectives of a group in the order in which they were started or called."""
+    """Runs the collectives of a group in the order in which they were started or called.
+
+    After one that fails the ranks are no longer in step, so all later ones raise the same error.
+    """
 
     def __init__(self, name: str):
         self._name = name
@@ -48,6 +51,7 @@ class Channel:
         self._busy = False  # a collective is running, here or in the thread
         self._thread: Thread | None = None
         self._closed = False
+        self._failure: Exception | None = None
 
     def call(self, action: Callable[[], Any]) -> Any:
         """Run a collective after those that were started; here, where none are left."""
@@ -57,11 +61,21 @@ class Channel:
         if not idle:
             return self.start(action).wait()
         try:
-            return action()
+            return self.run(action)
         finally:
             with self.changed:
                 self._busy = False
                 self.changed.notify_all()
+
+    def run(self, action: Callable[[], Any]) -> Any:
+        """Run an action now; after one that has failed, none runs."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return action()
+        except Exception as e:
+            self._failure = e
+            raise
 
     def start(self, action: Callable[[], Any]) -> Job:
         """Run a collective in the background."""
