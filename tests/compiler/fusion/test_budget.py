@@ -6,19 +6,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import weft as wf
 from weft import errors
-from weft.compiler.fusion import recompute
-from weft.compiler.fusion.budget import apply_checkpoints
+from weft.compiler import pipeline
+from weft.compiler.fusion import eviction, recompute
+from weft.compiler.fusion.budget import Ladder, apply_checkpoints
 from weft.compiler.fusion.eviction import evict
 from weft.compiler.fusion.footprint import Footprint
 from weft.compiler.fusion.recompute import NEVER, Recipes
 from weft.compiler.fusion.repeat import Rerun, repeat
 from weft.compiler.ir.schedule import Schedule
 from weft.compiler.ir.verify import verify
-from weft.compiler.memory import call_bytes, plan
+from weft.compiler.memory import call_bytes, live_bytes, plan, verify_plan
 from weft.compiler.pipeline import current_target
 from weft.core.checkpointing import MIB, CheckpointConfig
 
+from ..gpu_like import GPU_LIKE
 from ..passes.graphs import traced
 from ..programs import Program
 from ..schedules import Machine, compiled
@@ -194,3 +197,64 @@ def test_a_buffer_that_changes_after_it_is_read_stays():
     p.row("add", [s, t], y)
     recipes = recipes_of(p.schedule(y))
     assert [u.expires for u in recipes.units if {s, t} & {*u.writes}] == [NEVER, NEVER]
+
+
+def packed_layers(x, *packed):
+    """The gradient of layers whose weights are unpacked from 8 bits."""
+
+    def loss(x):
+        for w in packed:
+            x = wf.sin(x @ (wf.astype(w, "float32") * 0.01))
+        return (x * x).sum()
+
+    return wf.grad(loss)(x)
+
+
+@pytest.mark.parametrize("like", ["cpu", "gpu"])
+def test_weights_are_unpacked_again_right_before_their_layer(monkeypatch, like):
+    """A chain of layers that runs again has the weights of one at a time, not of all."""
+    rng, target = np.random.default_rng(0), GPU_LIKE if like == "gpu" else current_target()
+    x = rng.normal(size=(512, 256)).astype(np.float32)
+    packed = [rng.integers(-99, 99, (256, 256)).astype(np.int8) for _ in range(16)]
+    graph = traced(packed_layers, x, *packed)
+    schedule, placed = pipeline.lower_anew(graph, {}, target)
+
+    def smallest() -> int:
+        made, found = Ladder(schedule, placed, target).smallest()
+        verify(made)
+        verify_plan(made, found)
+        return found.peak
+
+    found = smallest()
+
+    def in_order(walk, chain):
+        return sorted(chain, key=lambda n: (walk.recipes.units[n].parts[-1].at, n))
+
+    monkeypatch.setattr(eviction._Walk, "_in_order", in_order)
+    assert found < 0.8 * smallest()
+
+
+def test_what_is_adopted_counts_at_its_own_worst_step():
+    """The arena stays as large as it is while library results are at their worst."""
+    apart = 0
+    for seed in range(40):
+        graph, *_ = traced_random(seed)
+        schedule, placed = pipeline.lower_anew(graph, {}, GPU_LIKE)
+        found = Recipes(schedule, GPU_LIKE.cost, GPU_LIKE.alignment, adopts=True)
+        assert found.outside == placed.adopted
+        assert placed.least == max(found.profile, default=0)
+        both = max(live_bytes(schedule, GPU_LIKE.alignment, adopts=True), default=0)
+        least = Footprint(found, GPU_LIKE.alignment, adopts=True).measure(range(len(found.reads)))
+        assert least.least == placed.least + placed.adopted >= both
+        apart += least.least > both
+    assert apart
+
+
+def traced_random(seed: int):
+    """A random graph, and the arrays that it takes."""
+    rng = np.random.default_rng(seed)
+    arrays = [
+        rng.normal(size=SHAPES[k]).astype(np.float32) for k in rng.integers(0, len(SHAPES), 5)
+    ]
+    f = program(rng)
+    return traced(descent(f) if seed % 2 else f, *arrays), arrays
