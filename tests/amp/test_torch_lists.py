@@ -52,6 +52,7 @@ DIFFERENT = {
     "einsum": "the list gives its arguments in another form: below",
     "scatter_add": "a sum: in float32",
     "avg_pool3d": "in float32 on PyTorch's CPU only, where it has no kernel",
+    "dist": "wf.dist joins processes",
     "poisson_nll_loss": "the list gives the C++ function's arguments: below",
     "hinge_embedding_loss": "the list's shapes broadcast: below",
     "margin_ranking_loss": "likewise",

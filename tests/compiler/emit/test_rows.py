@@ -19,7 +19,9 @@ TABLE = load()
 ELEMENTWISE = sorted(
     name
     for name, op in TABLE.items()
-    if isinstance(op.rule, Partials) or op.batch is pointwise or name == "gate"
+    if isinstance(op.rule, Partials)
+    or (op.batch is pointwise and not op.collective)
+    or name == "gate"
 )
 ROWS = [name for name in ELEMENTWISE if has_emitter(name)]
 FLOATS = (dtypes.float64, dtypes.float32, dtypes.float16, dtypes.bfloat16)
