@@ -80,7 +80,7 @@ bench: $(FULL)  ## the scoreboard beside the peers (bench/RESULTS.md), then oper
 	$(BIN)/python bench/kernels.py
 	$(BIN)/python bench/linear.py
 
-SOAKS := tests/test_fuzz.py tests/test_growth.py tests/io tests/train tests/diffusion/data tests/diffusion/training \
+SOAKS := tests/test_fuzz.py tests/test_growth.py tests/io tests/train tests/dist tests/diffusion/data tests/diffusion/training \
   tests/examples/test_flux_lora.py tests/arrays/test_every_function.py \
   tests/arrays/views/test_view_writes.py tests/compiler tests/transform/modes/test_masked_compositions.py \
   tests/transform/jacobian/test_random_jacobians.py tests/table/test_layouts.py tests/nn/test_layouts.py \
