@@ -102,5 +102,5 @@ def of_rows(every: np.ndarray, rank: int, collective: str, *rest: Any) -> np.nda
     if collective == "reduce_scatter":
         return fold(every[:, rank], "sum")
     if collective == "broadcast":
-        return every[rest[0]].copy().reshape(every.shape[1:])
+        return np.array(every[rest[0]])
     return every.copy()
