@@ -48,6 +48,9 @@ class Member:
     def barrier(self) -> None:
         self._channel.call(partial(self._agree, "barrier"))
 
+    def compare(self, what: str) -> None:
+        self._channel.call(partial(self._agree, what))
+
     def start(self, collective: str, x: Any, *rest: Any) -> Pending:
         return self._channel.start(partial(self._transact, collective, x, *rest))
 
