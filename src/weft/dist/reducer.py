@@ -301,12 +301,11 @@ class GradientReducer:
         try:
             header.wait()
         except errors.RanksDiffer as e:
-            e.add_note(
-                "A backward pass has its number, how many passes it includes, a digest of which "
-                "parameters are trained, and one of some of their values: where only the last "
-                "differs, the ranks' parameters have become different before"
-            )
-            raise
+            raise errors.RanksDiffer(
+                f"backward(): {e.message}. Said of a pass are its number, how many passes it "
+                "includes, and digests of which parameters are trained and of some of their "
+                "values: where only the last differs, the parameters have become different before"
+            ) from None
 
     def empty(self, bucket: Bucket) -> Any:
         """A new flat array of a bucket."""
@@ -315,7 +314,7 @@ class GradientReducer:
 
     def note_unused(self, numbers: list[int]) -> None:
         """Warn of parameters that have no gradient on any rank, once of each."""
-        new = [k for k in numbers if k not in self._unused]
+        new = sorted([k for k in numbers if k not in self._unused])
         if new:
             self._unused.update(new)
             names = ", ".join([repr(self._specs[k].name) for k in new[:10]])
