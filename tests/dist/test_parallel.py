@@ -92,7 +92,9 @@ def test_micro_batches_are_synchronised_once(size):
         model = wf.dist.DataParallel(mlp(seed=r + 3))
         x, y = shard(every, r, size)
         before = dict(wf.dist.world.world().sent)
-        train(model, (x.reshape(micro, -1, 5), y.reshape(micro, -1, 3)), "eager", "sgd", micro=micro)
+        train(
+            model, (x.reshape(micro, -1, 5), y.reshape(micro, -1, 3)), "eager", "sgd", micro=micro
+        )
         sent = wf.dist.world.world().sent["all_reduce"] - before.get("all_reduce", 0)
         n = sum(p.size + 1 for p in model.parameters()) + 1
         assert sent == STEPS * 8 * n
@@ -278,7 +280,10 @@ def test_only_backward_synchronises_and_it_does_so_each_time():
     def rank(r):
         model = wf.dist.DataParallel(mlp())
         x, y = shard(data(8), r, 2)
-        own = {n: g.detach().numpy() for n, g in _named(model, wf.grad(lambda m: loss_of(m, x, y))(model))}
+        own = {
+            n: g.detach().numpy()
+            for n, g in _named(model, wf.grad(lambda m: loss_of(m, x, y))(model))
+        }
         with wf.GradientTape() as tape:
             loss = loss_of(model, x, y)
         taped = tape.gradient(loss, list(model.parameters()))
