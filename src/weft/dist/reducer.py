@@ -16,10 +16,10 @@ from ..arrays.arguments import as_tensor
 from ..core.backends import BACKENDS
 from ..core.node import Leaf
 from ..core.record import record
-from ..core.settings import current, refuse_while_staging
+from ..core.settings import current, refuse_while_staging, traced
 from ..core.value import aval_of, wrap
 from ..optim.optimizer import BEFORE_STEP
-from ..transform.modes.watch import WATCHERS, LastUses, Visit, Watch
+from ..transform.modes.watch import BEFORE, NEVER, WATCHERS, LastUses, Visit, Watch
 from .agreement import broadcast_values, compare_models
 from .buckets import Bucket, ParameterSpec, digest, plan_buckets
 from .compression import Compression, compressor_of
@@ -210,10 +210,15 @@ class GradientReducer:
         leaves = [self._leaf(p, staging) for p in self._params.values()]
         if not any([leaf in uses for leaf in leaves if leaf is not None]):
             return None
+        return self._begin_watch(leaves, uses, staging is not None or by_rows, visit)
+
+    def _begin_watch(
+        self, leaves: list[Leaf | None], uses: LastUses, by_rows: bool, visit: Visit
+    ) -> Watch:
         self._begin_pass()
         try:
             trained = tuple([leaf is not None for leaf in leaves])
-            if staging is not None or by_rows:
+            if by_rows:
                 return self._row_pass(trained, leaves, uses, visit)
             if not self._synchronising:
                 return HeldPass(self, leaves, visit)
@@ -306,6 +311,48 @@ class GradientReducer:
         """The parameters' names."""
         return list(self._params)
 
+    def average(
+        self, pairs: Iterable[tuple[str | Tensor, Tensor | None]]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """(parameter, mean over ranks) of gradients that are given, with those that wait.
+
+        pairs  (parameter or its name, this rank's gradient), which are not tracked on; None, and
+               a parameter that is left out: no gradient here
+
+        Parameters that have no gradient on any rank are left out. In a compiled function all ranks
+        must give gradients of the same parameters.
+        """
+        staging = current.get().staging
+        leaves = [self._leaf(p, staging) for p in self._params.values()]
+        pending = self._given(pairs, leaves)
+        uses = dict.fromkeys(pending, BEFORE)
+        watch = self._begin_watch(leaves, uses, staging is not None, lambda leaf, g: g)
+        try:
+            watch.advance(NEVER, pending)
+            found = watch.finish()
+        except BaseException as e:
+            if watch.abort():
+                watch.tell(e)
+            raise
+        params = zip(leaves, self._params.values(), strict=True)
+        return [(p, wrap(found[leaf])) for leaf, p in params if leaf is not None and leaf in found]
+
+    def _given(self, pairs: Iterable[tuple[Any, Any]], leaves: list[Leaf | None]) -> dict[Any, Any]:
+        """The raw gradients of pairs, by leaf."""
+        by_name = dict(zip(self._params, leaves, strict=True))
+        known = {leaf for leaf in leaves if leaf is not None}
+        found: dict[Any, Any] = {}
+        for p, g in pairs:
+            leaf = by_name.get(p) if isinstance(p, str) else p._node
+            if leaf not in known:
+                what = repr(p) if isinstance(p, str) else f"a tensor of shape {p.shape}"
+                raise errors.ArgumentError(
+                    f"GradientReducer.average: {what} is no parameter of the model that is trained"
+                )
+            if g is not None:
+                found[leaf] = traced(g)._data
+        return found
+
     # Layout
 
     def _specs_now(self) -> list[ParameterSpec]:
@@ -367,9 +414,9 @@ class GradientReducer:
             self._unused.update(new)
             names = ", ".join([repr(self._specs[k].name) for k in new[:10]])
             warnings.warn(
-                f"{len(new)} parameters have no gradient on any rank: {names}"
-                f"{', …' if len(new) > 10 else ''}; the loss does not depend on them. Freeze them "
-                "with requires_grad_(False) if that is meant",
+                f"parameters without a gradient on any rank: {names}"
+                f"{f' and {len(new) - 10} others' if len(new) > 10 else ''}. The loss does not "
+                "depend on them; freeze them with requires_grad_(False) if that is meant",
                 UserWarning,
                 stacklevel=2,
             )
