@@ -18,8 +18,8 @@ _LEVELS = {
     MPI.THREAD_SINGLE: "THREAD_SINGLE",
     MPI.THREAD_FUNNELED: "THREAD_FUNNELED",
 }
-# How often a wait asks before it sleeps in between, and how long it does, in seconds.
-_ASKS, _SHORTEST, _LONGEST = 200, 1e-5, 1e-3
+# So long a wait asks without a pause, in seconds; and how long its pauses are after that.
+_ASKS, _SHORTEST, _LONGEST = 3e-4, 1e-5, 1e-3
 # So long a wait goes on before it looks at the pulses again, in seconds.
 _SLICE = 0.25
 _CARD = 1024  # bytes
@@ -91,14 +91,14 @@ class MpiEngine(HostEngine):
         since = looked = monotonic()
         pause = _SHORTEST
         try:
-            for _ in range(_ASKS):
-                if request.Test():
-                    return
             while not request.Test():
+                now = monotonic()
+                if now - since < _ASKS:
+                    continue
                 sleep(pause)
                 pause = min(1.02 * pause, _LONGEST)
-                if monotonic() - looked > _SLICE:
-                    looked = monotonic()
+                if now - looked > _SLICE:
+                    looked = now
                     self._pulse.check(since)
         except MPI.Exception as e:
             _abandoned.append((request, memory))
