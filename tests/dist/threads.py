@@ -83,11 +83,11 @@ def _stack(arrays):
 
 
 def _maximum(a, b):
-    return np.maximum(a, b) if isinstance(a, np.ndarray) else a.maximum(b)
+    return np.maximum(a, b) if isinstance(a, np.ndarray | np.generic) else a.maximum(b)
 
 
 def _minimum(a, b):
-    return np.minimum(a, b) if isinstance(a, np.ndarray) else a.minimum(b)
+    return np.minimum(a, b) if isinstance(a, np.ndarray | np.generic) else a.minimum(b)
 
 
 def run(size: int, program, before=None) -> list:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from ..core.record import record
@@ -57,3 +57,17 @@ class Share:
 
     batch: Any
     counts: bool
+
+
+def shares_of(loader: Any, part: Part | None) -> Iterator[Share]:
+    """A rank's shares of all batches of an epoch of a loader; the loader's place stays.
+
+    loader  batches; those that cannot be shared out are taken in turn, whole
+    part    whose rank it is; None: all batches are whole
+    """
+    if part is not None and hasattr(loader, "all_parts"):
+        yield from loader.all_parts(part)
+        return
+    whole = getattr(loader, "all_batches", None)
+    for k, batch in enumerate(loader if whole is None else whole()):
+        yield Share(batch, part is None or k % part.size == part.rank)
