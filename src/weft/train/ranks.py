@@ -31,6 +31,8 @@ class Ranks:
     stopped  why the run stops, once all ranks know that one of them asked for it
     """
 
+    _guarded = ("group", "stopped", "_failure")  # the group's name and size do not change
+
     def __init__(self, group: Member | None = None):
         self.group = None if group is None or group.size == 1 else group
         self.rank: int = 0 if self.group is None else self.group.rank
