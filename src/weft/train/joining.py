@@ -38,6 +38,12 @@ def check_same(trainer: Trainer, resume: Any) -> None:
     if trainer.ranks.alone:
         return
     plan, loader = trainer._plan, trainer._plan.loader
+    if not hasattr(loader, "parts"):
+        raise errors.ArgumentError(
+            f"Trainer.fit: dist=True needs a loader that gives each rank its part of a batch, and "
+            f"a {type(loader).__name__} has no parts(part); take a wf.train.DataLoader, or define "
+            "it: a loop over a Share of each batch"
+        )
     trainer.ranks.agree("Weft", {"the version": fingerprint()["weft"]})
     trainer.ranks.agree(
         "Trainer",

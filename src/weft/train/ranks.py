@@ -31,7 +31,7 @@ class Ranks:
     stopped  why the run stops, once all ranks know that one of them asked for it
     """
 
-    _guarded = ("group", "stopped", "_failure")  # the group's name and size do not change
+    _guarded = ("group", "stopped", "_failure", "_known")  # the group's name and size do not change
 
     def __init__(self, group: Member | None = None):
         self.group = None if group is None or group.size == 1 else group
@@ -39,6 +39,7 @@ class Ranks:
         self.size: int = 1 if self.group is None else self.group.size
         self.stopped: str | None = None
         self._failure: Exception | None = None  # of what only this rank does
+        self._known: Exception | None = None  # an error that all ranks know of
 
     @property
     def alone(self) -> bool:
@@ -72,10 +73,12 @@ class Ranks:
             failure = e
         found = self._exchange({"value": value, "failure": _describe(failure)})
         if failure is not None:
+            self._failure, self._known = None, failure
             raise failure
         for r, facts in enumerate(found):
             if facts["failure"] is not None:
-                raise _failure_of(r, what, *facts["failure"])
+                self._known = _failure_of(r, what, *facts["failure"])
+                raise self._known
         return [facts["value"] for facts in found]
 
     def from_first(self, what: str, action: Callable[[], Any]) -> Any:
@@ -94,7 +97,7 @@ class Ranks:
     def announce(self, error: BaseException) -> None:
         """Tell ranks that wait for this one why it does not come."""
         failed = isinstance(error, Exception) and not isinstance(error, errors.DistributedError)
-        if self.group is None or not failed or error is self._failure:
+        if self.group is None or not failed or error is self._known:
             return
         text = f"rank {self.rank} has failed: {type(error).__name__}: {_message(error)}"
         try:
