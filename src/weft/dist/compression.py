@@ -25,7 +25,7 @@ class Uncompressed:
     """All of it."""
 
     def reduce(self, member: Member, bucket: Bucket, flat: Any) -> Any:
-        total = member.perform("all_reduce", flat, "sum")
+        total = member.perform("all_reduce", flat, "sum", flat)
         total /= member.size
         return total
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakMethod, finalize
 
 import numpy as np
@@ -57,6 +57,8 @@ class GradientReducer:
     It works while it is alive. Only `backward()` synchronises: gradients of `wf.grad`, of tapes
     and of vjps are this rank's own, as inside of the function that they differentiate.
     """
+
+    _walked: ClassVar[tuple[str, ...]] = ()  # programs depend on none of its attributes
 
     def __init__(
         self,
@@ -244,9 +246,17 @@ class GradientReducer:
                 "last pass of a step in the way of the others"
             )
 
-    def mean_by_rows(self, gradients: list[Any]) -> list[Any]:
-        """The means over ranks of gradients of one dtype, by rows."""
-        return mean_by_rows(gradients, self.member, self.compressor)
+    def mean_by_rows(self, gradients: list[Any], what: str) -> list[Any]:
+        """The means over ranks of gradients of one dtype, by rows.
+
+        what  what the ranks compare before; empty: nothing
+        """
+        return mean_by_rows(gradients, self.member, self.compressor, what)
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters' names."""
+        return list(self._params)
 
     # Layout
 
@@ -291,12 +301,11 @@ class GradientReducer:
         try:
             header.wait()
         except errors.RanksDiffer as e:
-            e.add_note(
-                "A backward pass has its number, how many passes it includes, a digest of which "
-                "parameters are trained, and one of some of their values: where only the last "
-                "differs, the ranks' parameters have become different before"
-            )
-            raise
+            raise errors.RanksDiffer(
+                f"backward(): {e.message}. Said of a pass are its number, how many passes it "
+                "includes, and digests of which parameters are trained and of some of their "
+                "values: where only the last differs, the parameters have become different before"
+            ) from None
 
     def empty(self, bucket: Bucket) -> Any:
         """A new flat array of a bucket."""
@@ -305,7 +314,7 @@ class GradientReducer:
 
     def note_unused(self, numbers: list[int]) -> None:
         """Warn of parameters that have no gradient on any rank, once of each."""
-        new = [k for k in numbers if k not in self._unused]
+        new = sorted([k for k in numbers if k not in self._unused])
         if new:
             self._unused.update(new)
             names = ", ".join([repr(self._specs[k].name) for k in new[:10]])

@@ -4,6 +4,7 @@ Arrays of half precision are added in float32 and rounded once, while two bytes 
 sent. Extremes of floats propagate NaN.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -83,7 +84,7 @@ def fold(rows: Any, kind: Reduction) -> Any:
     xp = BACKENDS[type(rows)]
     dtype, shape = xp.dtype_of(rows), rows.shape[1:]
     half = kind == "sum" and dtype in dtypes.HALF
-    first, *others = rows.reshape(rows.shape[0], -1)
+    first, *others = rows.reshape(rows.shape[0], math.prod(shape))
     with xp.quiet():
         total = xp.cast(first, dtypes.float32) if half else xp.copy(first)
         for row in others:
@@ -92,3 +93,14 @@ def fold(rows: Any, kind: Reduction) -> Any:
             else:
                 total = xp.maximum(total, row) if kind == "max" else xp.minimum(total, row)
         return (xp.cast(total, dtype) if half else total).reshape(shape)
+
+
+def of_rows(every: np.ndarray, rank: int, collective: str, *rest: Any) -> np.ndarray:
+    """What a collective makes of all ranks' arrays, of shape (size, …), on one rank."""
+    if collective == "all_reduce":
+        return fold(every, *rest)
+    if collective == "reduce_scatter":
+        return fold(every[:, rank], "sum")
+    if collective == "broadcast":
+        return np.array(every[rest[0]])
+    return every.copy()
