@@ -221,4 +221,5 @@ def make_trainer(
         log_every=output.log_every,
         progress=directory is not None,
         nonfinite="rewind",
+        dist=train.dist and directory is not None,
     )
