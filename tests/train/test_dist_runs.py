@@ -139,7 +139,9 @@ def same_rows(series) -> list[str]:
 
 def test_an_overflow_on_one_rank_lowers_the_scale_of_all():
     for compile in (False, True):
-        way = make(PoisonedGradient, dtype="float32", precision="float16", scale=2.0**20, compile=compile)
+        way = make(
+            PoisonedGradient, dtype="float32", precision="float16", scale=2.0**20, compile=compile
+        )
         one, several = way.alone(), way.together()
         states = [t.scaler.state_dict() for t in (one, *several)]
         skipped = [t.history.skipped["overflow"] for t in (one, *several)]
@@ -167,7 +169,6 @@ def test_a_rank_that_stops_stops_all_after_the_same_step(behind, tmp_path):
     assert [t.stopped for t in several] == ["five are enough"] * 3
     assert wf.io.steps(tmp_path / "run") == [5]
     assert several[0].cursor.state == one.cursor.state
-
 
     def go_on(rank):
         made = WAY.trainer(rank, True, directory=tmp_path / "run")
