@@ -12,9 +12,8 @@ from ..core.backends import BACKENDS
 from ..core.communicator import Pending
 from ..core.node import Leaf
 from ..ops import collective as rows
-from ..ops.elementwise import divide
 from ..ops.slicing import narrow
-from ..ops.structural import cast, concat, reshape
+from ..ops.structural import concat, reshape
 from ..transform.modes.watch import BEFORE, NEVER, LastUses, Visit
 from .agreement import gather_texts
 from .buckets import Bucket, digest
@@ -110,8 +109,9 @@ class ReducingPass:
         self._send(bucket, flat)
 
     def _send(self, bucket: Bucket, flat: Any) -> None:
-        reduce = self._reducer.compressor.reduce
-        self._jobs.append(self._reducer.member.run(partial(reduce, bucket=bucket, flat=flat)))
+        reduce, step = self._reducer.compressor.reduce, self._reducer.steps
+        action = partial(reduce, bucket=bucket, flat=flat, step=step)
+        self._jobs.append(self._reducer.member.run(action))
 
     def finish(self) -> dict[Leaf, Any]:
         found = self._wait()
@@ -243,8 +243,7 @@ def mean_by_rows(
     flat = concat([reshape(g, (prod(g.shape),)) for g in gradients], 0)
     if what:
         flat = rows.compare(flat, member.name, member.size, what)
-    total = rows.all_reduce(compressor.by_rows(flat), member.name, member.size)
-    mean = divide(cast(total, flat.dtype), member.size)
+    mean = compressor.mean_by_rows(member, flat)
     found, at = [], 0
     for shape in shapes:
         n = prod(shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,16 +12,17 @@ from weakref import WeakMethod, finalize
 import numpy as np
 
 from .. import errors
+from ..arrays.arguments import as_tensor
 from ..core.backends import BACKENDS
 from ..core.node import Leaf
 from ..core.record import record
-from ..core.settings import current, refuse_while_staging
-from ..core.value import aval_of
+from ..core.settings import current, refuse_while_staging, traced
+from ..core.value import aval_of, wrap
 from ..optim.optimizer import BEFORE_STEP
-from ..transform.modes.watch import WATCHERS, LastUses, Visit, Watch
+from ..transform.modes.watch import BEFORE, NEVER, WATCHERS, LastUses, Visit, Watch
 from .agreement import broadcast_values, compare_models
 from .buckets import Bucket, ParameterSpec, digest, plan_buckets
-from .compression import Uncompressed
+from .compression import Compression, compressor_of
 from .passes import HeldPass, ReducingPass, RowPass, mean_by_rows
 
 if TYPE_CHECKING:
@@ -65,18 +66,18 @@ class GradientReducer:
         named_params: Iterable[tuple[str, Tensor]],
         member: Member,
         bucket_mb: float = 25,
-        compression: Any = None,
+        compression: Compression = None,
         buffers: Iterable[Tensor] = (),
     ):
         self.member = member
         self._params: dict[str, Tensor] = _each_once(named_params)
         self._nbytes = _bucket_bytes(bucket_mb)
-        self.compressor = Uncompressed()
+        self.compressor = compressor_of(compression)
         self.held: dict[int, Any] = {}  # by number of parameter, sums over waiting passes
         self.pending = 0
         self.last_sync: Sync | None = None
         self._synchronising = True
-        self._steps = 0
+        self.steps = 0
         self._thread: int | None = None  # of the pass that is running
         self._unused: set[int] = set()  # warned about
         self._order: tuple[int, ...] | None = None  # as gradients become final on rank 0
@@ -112,6 +113,53 @@ class GradientReducer:
                 f"wf.dist.DataParallel: the model has other parameters than when it was wrapped "
                 f"(new: {', '.join(changed) or 'none'}; gone: {', '.join(gone) or 'none'}); wrap "
                 "it again after such a change"
+            )
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank needs to go on to the bit: steps, order of buckets, compressor's arrays.
+
+        Arrays are under "error.<name>" and "q.<name>", with the names of parameters; they are this
+        rank's own.
+        """
+        self._refuse_waiting_state("state_dict")
+        found: dict[str, Any] = {"steps": self.steps, "order": self._order}
+        for kind, arrays in self.compressor.state.items():
+            for k, raw in arrays.items():
+                found[f"{kind}.{self.names[k]}"] = wrap(BACKENDS[type(raw)].copy(raw))
+        return found
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state of the same rank of a group of the same size.
+
+        state  what `state_dict` gave, with tensors or arrays
+        """
+        self._refuse_waiting_state("load_state_dict")
+        numbers = {name: k for k, name in enumerate(self.names)}
+        kinds: dict[str, dict[int, Any]] = {kind: {} for kind in self.compressor.state}
+        for key, value in state.items():
+            kind, _, name = key.partition(".")
+            if key in ("steps", "order"):
+                continue
+            if kind not in kinds or name not in numbers:
+                raise errors.StateMismatch(
+                    f"GradientReducer.load_state_dict: {key!r} is not of this model or not of "
+                    f"compression={self.compressor!r}; make both as when the state was saved"
+                )
+            own = self._params[name]._data
+            xp = BACKENDS[type(own)]
+            kinds[kind][numbers[name]] = xp.copy(as_tensor(value).to(xp.device_of(own))._data)
+        self.compressor.state.update(kinds)
+        order = state["order"]
+        self.steps = int(state["steps"])
+        self._order, self._plan = None if order is None else tuple(map(int, order)), None
+
+    def _refuse_waiting_state(self, what: str) -> None:
+        if self.pending:
+            raise errors.DistributedError(
+                f"GradientReducer.{what}: the gradients of {self.pending} backward passes in "
+                "no_sync() wait, which are part of no state; save and load between two steps"
             )
 
     # Accumulation
@@ -162,10 +210,15 @@ class GradientReducer:
         leaves = [self._leaf(p, staging) for p in self._params.values()]
         if not any([leaf in uses for leaf in leaves if leaf is not None]):
             return None
+        return self._begin_watch(leaves, uses, staging is not None or by_rows, visit)
+
+    def _begin_watch(
+        self, leaves: list[Leaf | None], uses: LastUses, by_rows: bool, visit: Visit
+    ) -> Watch:
         self._begin_pass()
         try:
             trained = tuple([leaf is not None for leaf in leaves])
-            if staging is not None or by_rows:
+            if by_rows:
                 return self._row_pass(trained, leaves, uses, visit)
             if not self._synchronising:
                 return HeldPass(self, leaves, visit)
@@ -203,14 +256,14 @@ class GradientReducer:
         """A pass that synchronises has ended."""
         self._thread = None
         if not failed:
-            self.last_sync = Sync(self._steps, self.pending + 1)
+            self.last_sync = Sync(self.steps, self.pending + 1)
             self.drop()
-        self._steps += 1
+        self.steps += 1
 
     def _reducing_pass(self, trained, leaves, uses: LastUses, visit: Visit) -> Watch:
         buckets, layout = self._layout(trained)
         header = self.member.agree(
-            f"backward pass {self._steps} of {self.pending + 1} layout {layout} "
+            f"backward pass {self.steps} of {self.pending + 1} layout {layout} "
             f"parameters {self._sample()}"
         )
         if self._order is None:
@@ -258,6 +311,48 @@ class GradientReducer:
         """The parameters' names."""
         return list(self._params)
 
+    def average(
+        self, pairs: Iterable[tuple[str | Tensor, Tensor | None]]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """(parameter, mean over ranks) of gradients that are given, with those that wait.
+
+        pairs  (parameter or its name, this rank's gradient), which are not tracked on; None, and
+               a parameter that is left out: no gradient here
+
+        Parameters that have no gradient on any rank are left out. In a compiled function all ranks
+        must give gradients of the same parameters.
+        """
+        staging = current.get().staging
+        leaves = [self._leaf(p, staging) for p in self._params.values()]
+        pending = self._given(pairs, leaves)
+        uses = dict.fromkeys(pending, BEFORE)
+        watch = self._begin_watch(leaves, uses, staging is not None, lambda leaf, g: g)
+        try:
+            watch.advance(NEVER, pending)
+            found = watch.finish()
+        except BaseException as e:
+            if watch.abort():
+                watch.tell(e)
+            raise
+        params = zip(leaves, self._params.values(), strict=True)
+        return [(p, wrap(found[leaf])) for leaf, p in params if leaf is not None and leaf in found]
+
+    def _given(self, pairs: Iterable[tuple[Any, Any]], leaves: list[Leaf | None]) -> dict[Any, Any]:
+        """The raw gradients of pairs, by leaf."""
+        by_name = dict(zip(self._params, leaves, strict=True))
+        known = {leaf for leaf in leaves if leaf is not None}
+        found: dict[Any, Any] = {}
+        for p, g in pairs:
+            leaf = by_name.get(p) if isinstance(p, str) else p._node
+            if leaf not in known:
+                what = repr(p) if isinstance(p, str) else f"a tensor of shape {p.shape}"
+                raise errors.ArgumentError(
+                    f"GradientReducer.average: {what} is no parameter of the model that is trained"
+                )
+            if g is not None:
+                found[leaf] = traced(g)._data
+        return found
+
     # Layout
 
     def _specs_now(self) -> list[ParameterSpec]:
@@ -289,10 +384,10 @@ class GradientReducer:
         found = []
         names = list(self._params)
         for i in range(min(_COMPARED, len(names))):
-            k = (self._steps * _COMPARED + i) % len(names)
+            k = (self.steps * _COMPARED + i) % len(names)
             raw = self._params[names[k]]._data
             if self._specs[k].aval.device in ("cpu", "torch") and self._specs[k].size:
-                at = np.unravel_index((self._steps * 7919) % self._specs[k].size, raw.shape)
+                at = np.unravel_index((self.steps * 7919) % self._specs[k].size, raw.shape)
                 found.append(BACKENDS[type(raw)].to_numpy(raw[at]).tobytes())
         return digest(*found)
 
@@ -319,9 +414,9 @@ class GradientReducer:
             self._unused.update(new)
             names = ", ".join([repr(self._specs[k].name) for k in new[:10]])
             warnings.warn(
-                f"{len(new)} parameters have no gradient on any rank: {names}"
-                f"{', …' if len(new) > 10 else ''}; the loss does not depend on them. Freeze them "
-                "with requires_grad_(False) if that is meant",
+                f"parameters without a gradient on any rank: {names}"
+                f"{f' and {len(new) - 10} others' if len(new) > 10 else ''}. The loss does not "
+                "depend on them; freeze them with requires_grad_(False) if that is meant",
                 UserWarning,
                 stacklevel=2,
             )
