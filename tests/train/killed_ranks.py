@@ -1,11 +1,11 @@
 """A program that kills ranks of runs at random moments and lets the runs go on.
 
-`python -m tests.train.killed_ranks DIRECTORY KILLS SEED [changing]` trains once on two ranks without
-interruption, then again and again, with a random rank killed by SIGKILL each time, until there were
-KILLS kills. The other ranks must end with an error soon; every run must end with the first one's
-checkpoint to the bit. With "changing", each start has one to three ranks, and runs must end with the
-first one's numbers but for rounding. It prints the kills, the runs, and the longest time that a
-rank took to end after another was killed.
+`python -m tests.train.killed_ranks DIRECTORY KILLS SEED [changing]` trains once on two ranks
+without interruption, then again and again, with a random rank killed by SIGKILL each time, until
+there were KILLS kills. The other ranks must end with an error soon; every run must end with the
+first one's checkpoint to the bit. With "changing", each start has one to three ranks, and runs must
+end with the first one's numbers but for rounding. It prints the kills, the runs, and the longest
+time that a rank took to end after another was killed.
 
 Ranks are forks of this process, which has loaded everything and has one thread.
 """

@@ -9,7 +9,7 @@ from tests.io.alike import same
 
 import weft as wf
 from weft import errors
-from weft.train import running
+from weft.arrays.random import folded
 from weft.train import trainer as trainers
 
 from .dist_ways import Way, arrays, squares
@@ -190,46 +190,60 @@ def callback_that_fails(moment, error, every_rank=True):
     return kind()
 
 
+class Falls:
+    """A dataset that fails at one of its samples."""
+
+    def __init__(self, inner, error):
+        self.inner, self.error = inner, error
+
+    def __len__(self):
+        return len(self.inner)
+
+    def __getitem__(self, i):
+        if i == 11:
+            raise self.error
+        return self.inner[i]
+
+
+def failing_parts(place, error, made):
+    """A loader and options of a trainer, which fail at a place."""
+    loader, options = WAY.loader(), {}
+    if place == "data":
+        falls = Falls(loader.dataset, error)
+        loader = wf.train.DataLoader(falls, batch_size=7, shuffle=True, seed=3)
+    elif place == "loss":
+
+        def loss(model, pair):
+            if made[0].step == 3:
+                raise error
+            return squares(model, pair)
+
+        options["loss"] = loss
+    else:
+        options["callbacks"] = [callback_that_fails(place, error)]
+    return loader, options
+
+
+PLACES = ["data", "loss", "on_gradients", "on_step_end", "on_validation_end"]
+
+
 @pytest.mark.parametrize("rank", [0, 2])
-@pytest.mark.parametrize(
-    "place", ["data", "loss", "on_gradients", "on_step_end", "on_validation_end"]
-)
-def test_a_rank_that_fails_tells_the_others(place, rank, tmp_path):
+@pytest.mark.parametrize("place", PLACES)
+def test_a_rank_that_fails_tells_the_others(place, rank):
     error = ValueError("a tree fell over")
 
+    class Looks(wf.train.Callback):
+        def on_gradients(self, trainer, gradients):
+            assert gradients
+
     def program(own):
-        failing, options = own == rank, {}
-        way = replace(WAY, validate=4)
-        loader = way.loader()
-        if place == "data" and failing:
-            inner = loader.dataset
-
-            class Falls:
-                def __len__(self):
-                    return len(inner)
-
-                def __getitem__(self, i):
-                    if i == 11:
-                        raise error
-                    return inner[i]
-
-            loader = wf.train.DataLoader(Falls(), batch_size=7, shuffle=True, seed=3)
-        if place == "loss" and failing:
-
-            def loss(model, pair):
-                if made.step == 3:
-                    raise error
-                return squares(model, pair)
-
-            options["loss"] = loss
-        if place.startswith("on_"):
-            fails = callback_that_fails(place, error)
-            options["callbacks"] = [fails if failing else type(fails).__base__()]
-            if place == "on_gradients" and not failing:
-                options["callbacks"] = [callback_that_fails("on_gradients", error)]
-                type(options["callbacks"][0]).on_gradients = lambda self, trainer, found: None
-        made = way.trainer(own, True, **options)
-        made.fit(loader, steps=12, validation=way.loader(shuffle=False), validate_every=3)
+        made, loader = [], WAY.loader()
+        options = {"callbacks": [Looks()]} if place == "on_gradients" else {}
+        if own == rank:
+            loader, options = failing_parts(place, error, made)
+        made.append(WAY.trainer(own, True, **options))
+        validation = WAY.loader(shuffle=False)
+        made[0].fit(loader, steps=12, validation=validation, validate_every=3)
 
     found = outcomes(WAY, program)
     for own, e in enumerate(found):
@@ -475,36 +489,22 @@ def test_ranks_that_see_other_checkpoints_are_told_so(tmp_path):
 
 @pytest.mark.parametrize("compile", [False, True])
 def test_draws_differ_between_ranks_and_repeat(compile):
-    def program(rank, way, dist=True):
-        seen = []
+    def loss(model, pair):
+        noise = wf.rand(pair[0].shape[0], dtype="float64")
+        value, _ = squares(model, pair)
+        return value, {"noise": noise.mean()}
 
-        def loss(model, pair):
-            noise = wf.rand(pair[0].shape[0], dtype="float64")
-            value, _ = squares(model, pair)
-            return value + 0 * noise.mean(), {"noise": noise.mean()}
-
+    def program(rank):
         with wf.deterministic(5):
-            made = way.trainer(rank, dist, loss=loss)
-            before = running.RunningSteps._count
+            made = way.fit(way.trainer(rank, True, loss=loss))
+            return made.history["noise"], wf.random.get_state()
 
-            def count(self, step, outcome):
-                seen.append(wf.random.get_state())
-                return before(self, step, outcome)
-
-            running.RunningSteps._count = count
-            try:
-                way.fit(made)
-            finally:
-                running.RunningSteps._count = before
-            return made.history["noise"], wf.random.get_state(), made
-
-    way = Way(3, 6, samples=24, batch=12, dtype="float64", compile=compile)
-    first, again = run(3, lambda rank: program(rank, way)), run(3, lambda rank: program(rank, way))
-    assert [x[0] for x in first] == [x[0] for x in again]
-    assert first[0][1] == first[1][1] == first[2][1]
+    way = Way(3, 6, samples=25, batch=12, dtype="float64", compile=compile)
+    first, again = run(3, program), run(3, program)
+    assert first == again and first[0] == first[1] == first[2]
     streams = []
     for rank in range(3):
-        with wf.deterministic(5), wf.arrays.random.folded(rank):
+        with wf.deterministic(5), folded(rank):
             streams.append(wf.rand(4, dtype="float64").tolist())
     assert len({x for stream in streams for x in stream}) == 12
     np.testing.assert_allclose(first[0][0][0], np.mean(streams), rtol=1e-12)
