@@ -138,8 +138,8 @@ def load_together(trainer: Trainer, resume: str | PathLike[str] | None) -> Check
     step = ranks.from_first("finding the checkpoint", find)
     if step is None:
         return None
-    place = trainer.directory if resume == "auto" else Path(resume)  # type: ignore[arg-type]
-    here = next((p for p in _places(place, step) if (p / MANIFEST).exists()), place)
+    place: Any = trainer.directory if resume == "auto" else resume
+    here = next((p for p in _places(place, step) if (p / MANIFEST).exists()), Path(place))
 
     def load() -> str:
         if not found:
@@ -158,5 +158,6 @@ def load_together(trainer: Trainer, resume: str | PathLike[str] | None) -> Check
 
 
 def _places(place: Any, step: int) -> Iterator[Path]:
+    """Where the checkpoint of a step may be: in a run's folder, or in one of its own."""
     yield Path(place) / step_name(step)
     yield Path(place)

@@ -1,6 +1,6 @@
 """The objective: the loss of a model on a batch, and the batch's weight in a mean."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,7 @@ class Counts:
     total  of all batches of the step, on all ranks
     """
 
-    own: list[float]
+    own: Sequence[float]
     total: float
 
     @property

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ..core.record import record
 
-Items = TypeVar("Items", bound=Sequence[Any])
+Items = TypeVar("Items", bound="Sequence[Any] | np.ndarray[Any, Any]")
 
 
 @record
