@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import get_ident
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakMethod, finalize
 
@@ -78,7 +78,8 @@ class GradientReducer:
         self.last_sync: Sync | None = None
         self._synchronising = True
         self.steps = 0
-        self._thread: int | None = None  # of the pass that is running
+        self._running = Lock()  # held while a pass is running
+        self._forwards = 0  # calls of the model since the last pass that has synchronised
         self._unused: set[int] = set()  # warned about
         self._order: tuple[int, ...] | None = None  # as gradients become final on rank 0
         self._specs = self._specs_now()
@@ -114,6 +115,11 @@ class GradientReducer:
                 f"(new: {', '.join(changed) or 'none'}; gone: {', '.join(gone) or 'none'}); wrap "
                 "it again after such a change"
             )
+
+    def note_forward(self) -> None:
+        """Count a call of the model whose gradients are going to be synchronised."""
+        if current.get().grad and current.get().staging is None:
+            self._forwards += 1
 
     # State
 
@@ -217,6 +223,7 @@ class GradientReducer:
     ) -> Watch:
         self._begin_pass()
         try:
+            self._check_unmoved()
             trained = tuple([leaf is not None for leaf in leaves])
             if by_rows:
                 return self._row_pass(trained, leaves, uses, visit)
@@ -224,7 +231,7 @@ class GradientReducer:
                 return HeldPass(self, leaves, visit)
             return self._reducing_pass(trained, leaves, uses, visit)
         except BaseException:
-            self._thread = None
+            self._running.release()
             raise
 
     def _leaf(self, p: Tensor, staging: Any) -> Leaf | None:
@@ -234,11 +241,13 @@ class GradientReducer:
         return leaf if staging is None else staging.own_leaf(leaf)
 
     def _begin_pass(self) -> None:
-        if self._thread is not None:
+        if not self._running.acquire(blocking=False):
             raise errors.DistributedError(
                 "backward(): another backward pass through the same wf.dist.DataParallel model is "
                 "running, in a hook or in another thread; ranks could not agree on their order"
             )
+
+    def _check_unmoved(self) -> None:
         for spec, p in zip(self._specs, self._params.values(), strict=True):
             if aval_of(p) != spec.aval:
                 raise errors.DistributedError(
@@ -246,25 +255,25 @@ class GradientReducer:
                     f"{_say(spec.aval)} when the model was wrapped; move and cast a model before "
                     "wf.dist.DataParallel(model)"
                 )
-        self._thread = get_ident()
 
     def leave(self) -> None:
         """The running pass has ended."""
-        self._thread = None
+        self._running.release()
 
     def end_pass(self, failed: bool) -> None:
         """A pass that synchronises has ended."""
-        self._thread = None
+        self._running.release()
         if not failed:
             self.last_sync = Sync(self.steps, self.pending + 1)
             self.drop()
         self.steps += 1
+        self._forwards = 0
 
     def _reducing_pass(self, trained, leaves, uses: LastUses, visit: Visit) -> Watch:
         buckets, layout = self._layout(trained)
         header = self.member.agree(
-            f"backward pass {self.steps} of {self.pending + 1} layout {layout} "
-            f"parameters {self._sample()}"
+            f"backward pass {self.steps} of {self.pending + 1} after {self._forwards} calls, "
+            f"layout {layout}, parameters {self._sample()}"
         )
         if self._order is None:
             self._order = self._agree_on_order(leaves, uses, header)
@@ -398,8 +407,9 @@ class GradientReducer:
         except errors.RanksDiffer as e:
             raise errors.RanksDiffer(
                 f"backward(): {e.message}. Said of a pass are its number, how many passes it "
-                "includes, and digests of which parameters are trained and of some of their "
-                "values: where only the last differs, the parameters have become different before"
+                "includes, how often the model was called for it, and digests of which parameters "
+                "are trained and of some of their values: where only the last differs, the "
+                "parameters have become different before"
             ) from None
 
     def empty(self, bucket: Bucket) -> Any:
