@@ -52,7 +52,9 @@ class ThreadEngine:
 
     def all_reduce(self, x, kind, out=None):
         both = {"sum": lambda a, b: a + b, "max": _maximum, "min": _minimum}[kind]
-        total = reduce(both, self._all("all_reduce", x)) + 0
+        every = self._all("all_reduce", x)
+        with np.errstate(all="ignore"):  # as engines that are not NumPy do
+            total = reduce(both, every) + 0
         if out is None:
             return total
         BACKENDS[type(x)].overwrite(out, total)
@@ -87,11 +89,11 @@ def _stack(arrays):
 
 
 def _maximum(a, b):
-    return np.maximum(a, b) if isinstance(a, np.ndarray) else a.maximum(b)
+    return np.maximum(a, b) if isinstance(a, np.ndarray | np.generic) else a.maximum(b)
 
 
 def _minimum(a, b):
-    return np.minimum(a, b) if isinstance(a, np.ndarray) else a.minimum(b)
+    return np.minimum(a, b) if isinstance(a, np.ndarray | np.generic) else a.minimum(b)
 
 
 def run(size: int, program, before=None) -> list:

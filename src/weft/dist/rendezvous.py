@@ -174,7 +174,9 @@ def open_store(place: Place, until: float) -> Store:
         )
         _served[place.store] = store
     time = _joined[place.store] = _joined.get(place.store, -1) + 1
-    return PrefixStore(f"weft/{time}", store)
+    # The store of a launcher's own process outlives the processes that it starts again.
+    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if place.agent else "0"
+    return PrefixStore(f"weft/{start}/{time}", store)
 
 
 def _resolve(host: str, until: float) -> None:

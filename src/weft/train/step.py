@@ -10,8 +10,10 @@ from ..core.record import record
 from ..optim import EMA, clip_grad_value, clip_grads_with_norm, global_norm
 from ..transform.checkpoint.choose import checkpointing
 from ..transform.modes.backward import no_grad
-from .objective import Means, Objective
+from . import joint
+from .objective import Counts, Means, Objective
 from .precision import Precision
+from .ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
@@ -29,7 +31,7 @@ class Outcome:
 
     values    the means over its batches: loss and metrics
     norm      of the gradient before clipping; NaN if it was not computed
-    count     how many samples (or whatever is counted) took part
+    count     how many samples (or whatever is counted) took part, on all ranks
     problem   why the step was not applied; None if it was
     overflow  whether the loss scale was too large
     """
@@ -76,37 +78,39 @@ class Stepper:
     ema: EMA | None
     checkpoint: "CheckpointConfig | None" = None
     on_gradients: Callable[[dict[str, Any]], None] | None = None
+    ranks: Ranks = ALONE
 
     @property
     def runs_ahead(self) -> bool:
         """Whether a step's result is there only some time after its launch."""
         return False
 
-    def launch(self, batches: list[Any], lr: float | None) -> Launched:
+    def launch(
+        self, batches: list[Any], lr: float | None, counts: Counts | None = None
+    ) -> Launched:
         """Begin what `take` does; a step that is not finite withholds those launched after it."""
-        outcome = self.take(batches, lr)
+        outcome = self.take(batches, lr, counts)
         return Launched(lambda: outcome)
 
     def release(self) -> None:
         """Free what is kept from one step to the next."""
 
-    def take(self, batches: list[Any], lr: float | None) -> Outcome:
+    def take(self, batches: list[Any], lr: float | None, counts: Counts | None = None) -> Outcome:
         """A step on the batches as if they were one, with this learning rate if one is given.
 
+        counts  of the batches; None: they are all of the step
+
         Their losses are means: each counts by its share of all samples. If the loss or the
-        gradient is not finite, parameters, buffers, moments and averages are as they were.
+        gradient is not finite, parameters, buffers, moments and averages are as they were. All
+        ranks take the same step, or none.
         """
         buffers = [b.detach().clone() for b in changing_buffers(self.model)]
-        counts = [self.objective.count(batch) for batch in batches]
-        means, total = Means(), sum(counts)
+        counts = self.objective.count_all(batches) if counts is None else counts
+        means, total = Means(), counts.total
         self._forget_gradients()
-        for i, (batch, count) in enumerate(zip(batches, counts, strict=True)):
-            # The first batch leaves room for the gradients that are there beside the next ones.
-            reserve = self._gradient_bytes() if i == 0 and len(batches) > 1 else 0
-            loss = self._add_gradient(batch, count / total, means, reserve)
-            if not isfinite(loss):
-                which = f"batch {i + 1} of {len(batches)}: " if len(batches) > 1 else ""
-                return self._refuse(buffers, means, nan, total, f"{which}the loss is {loss}")
+        problem = self._compute(batches, counts, means, buffers)
+        if problem is not None:
+            return self._refuse(buffers, means, nan, total, problem)
         pairs = self._pairs()
         norm = self._norm(pairs)
         if not isfinite(norm):
@@ -121,6 +125,48 @@ class Stepper:
             self.optimizer.set_lr(lr)
         self._apply(pairs, norm)
         return Outcome(means.result(), norm, total)
+
+    def _compute(
+        self, batches: list[Any], counts: Counts, means: Means, buffers: list[Any]
+    ) -> str | None:
+        """The gradients, of all ranks together; returns why the step is withheld, if it is.
+
+        buffers  as they were before the step
+        """
+        if self.ranks.alone:
+            return self._add_gradients(batches, counts.shares, means)
+        trained = self.trained()
+
+        def compute() -> dict[str, Any]:
+            with self.ranks.own_streams():
+                problem = self._add_gradients(batches, counts.shares, means)
+            missing = [i for i, (_, p) in enumerate(trained) if p.grad is None]
+            changed = joint.changed(changing_buffers(self.model), buffers)
+            found = {"problem": problem, "sums": means.sums()}
+            return found | {"missing": missing, "changed": changed}
+
+        found = self.ranks.together("a step", compute)
+        means.replace([facts["sums"] for facts in found])
+        problem = joint.first_problem(found)
+        if problem is None:
+            missing = [set(facts["missing"]) for facts in found]
+            joint.fill_gradients(trained, set.intersection(*missing))
+            joint.sum_gradients(self.ranks, [(n, p) for n, p in trained if p.grad is not None])
+            changed = {k for facts in found for k in facts["changed"]}
+            after = changing_buffers(self.model)
+            joint.take_first_ranks(self.ranks, [after[k] for k in sorted(changed)])
+        return problem
+
+    def _add_gradients(self, batches: list[Any], shares: list[float], means: Means) -> str | None:
+        """Add the gradients of batches, up to one whose loss is not finite; returns the problem."""
+        for i, (batch, share) in enumerate(zip(batches, shares, strict=True)):
+            # The first batch leaves room for the gradients that are there beside the next ones.
+            reserve = self._gradient_bytes() if i == 0 and len(batches) > 1 else 0
+            loss = self._add_gradient(batch, share, means, reserve)
+            if not isfinite(loss):
+                which = f"batch {i + 1} of {len(batches)}: " if len(batches) > 1 else ""
+                return f"{which}the loss is {loss}"
+        return None
 
     def _forget_gradients(self) -> None:
         for p in self.model.parameters():
