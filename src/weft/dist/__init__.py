@@ -8,9 +8,11 @@
 """
 
 from .collectives import all_gather, all_reduce, barrier, broadcast, reduce_scatter
+from .sharded import ShardedOptimizer
 from .world import finalize, init, is_initialized, rank, size
 
 __all__ = [
+    "ShardedOptimizer",
     "all_gather",
     "all_reduce",
     "barrier",
