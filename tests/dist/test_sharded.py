@@ -4,79 +4,20 @@ import numpy as np
 import pytest
 
 import weft as wf
+from tests.optim.every import OPTIMIZERS
 
-from tests.optim.every import OPTIMIZERS, shapes_of
+from .sharded_runs import (
+    NAMES,
+    SIZES,
+    STEPS,
+    assert_same,
+    groups_of,
+    parameters,
+    plain,
+    train,
+    values,
+)
 from .threads import run
-
-JOINT = ("prodigy",)
-NAMES = [name for name in OPTIMIZERS if name not in JOINT]
-SIZES = (1, 2, 3, 4)
-STEPS = 20
-
-
-def values(name, dtype="float64", seed=0):
-    rng = np.random.default_rng(seed)
-    shapes = [*shapes_of(name), *(() if name == "muon" else [(0, 3), (301,)])]
-    return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
-
-
-def parameters(arrays, device="cpu"):
-    return {f"p{k}": wf.Parameter(wf.tensor(x, device=device)) for k, x in enumerate(arrays)}
-
-
-def gradients(params, step, device="cpu", without=()):
-    """The gradients of a step by name; some parameters have none in some steps."""
-    rng = np.random.default_rng(1000 + step)
-    found = {}
-    for key, p in params.items():
-        g = rng.standard_normal(p.shape)
-        if (key, step) not in without:
-            found[key] = wf.tensor(g, device=device, dtype=p.dtype)
-    return found
-
-
-def groups_of(params):
-    """Two groups with learning rates of their own."""
-    pairs = list(params.items())
-    return [{"params": pairs[:3]}, {"params": pairs[3:], "lr_scale": 0.5}]
-
-
-def plain(state):
-    """A state dict with NumPy arrays in the place of tensors."""
-    if isinstance(state, dict):
-        return {key: plain(value) for key, value in state.items()}
-    if isinstance(state, list | tuple):
-        return [plain(value) for value in state]
-    return state.numpy() if isinstance(state, wf.Tensor) else state
-
-
-def assert_same(a, b, where=""):
-    """Equal to the bit, dtypes and order included."""
-    assert type(a) is type(b), where
-    if isinstance(a, dict):
-        assert list(a) == list(b), where
-        for key in a:
-            assert_same(a[key], b[key], f"{where}.{key}")
-    elif isinstance(a, list):
-        assert len(a) == len(b), where
-        for k, (x, y) in enumerate(zip(a, b, strict=True)):
-            assert_same(x, y, f"{where}[{k}]")
-    elif isinstance(a, np.ndarray):
-        assert a.dtype == b.dtype and a.shape == b.shape, where
-        assert a.tobytes() == b.tobytes(), where
-    else:
-        assert a == b, where
-
-
-def train(optimizer, params, steps, device="cpu", without=()):
-    for step in steps:
-        if step == 7:
-            optimizer.set_lr(optimizer.lr * 0.5 if optimizer.lr else 0.01)
-        if step == 9:
-            optimizer.param_groups[0]["lr_scale"] = 2.0
-        optimizer.step(gradients(params, step, device, without))
-    return {key: p.detach().numpy() for key, p in params.items()}
-
 
 WITHOUT = {("p0", 3), ("p1", 0), ("p1", 1), ("p2", 15)}
 
@@ -104,3 +45,51 @@ def test_steps_and_states_are_those_without_sharding(name, dtype, device):
         for trained, gathered in run(size, program):
             assert_same(trained, expected)
             assert_same(gathered, state)
+
+
+def odd_arrays(kind):
+    """Parameters of dtypes and layouts that few models have."""
+    rng = np.random.default_rng(3)
+    shapes = [(130, 7), (64,), (), (3, 200), (0,), (65,)]
+    if kind == "complex":
+        return [rng.standard_normal(s) + 1j * rng.standard_normal(s) for s in shapes]
+    if kind == "large":
+        return [rng.standard_normal(s) for s in [(400, 301), (70_001,), (5,)]]
+    return [rng.standard_normal(s) for s in shapes]
+
+
+def odd_parameters(kind, device):
+    dtype = {"complex": "complex64", "half": "float16", "bfloat": "bfloat16"}.get(kind, "float32")
+    made = [wf.Parameter(wf.tensor(x, device=device, dtype=dtype)) for x in odd_arrays(kind)]
+    if kind == "turned":  # memory in another order than the indices
+        for p in made:
+            if p.ndim == 2:
+                p._data = p._data.T.copy().T if device == "cpu" else p._data.T.contiguous().T
+    return dict(enumerate(made))
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("kind", ["complex", "half", "bfloat", "turned", "large"])
+@pytest.mark.parametrize("rule", ["SGD", "Adam", "Lion", "RMSprop"])
+def test_all_kinds_of_parameters(rule, kind, device):
+    """Half types, complex numbers, arrays of which pieces are copies, and many elements."""
+    options = {"SGD": {"momentum": 0.9}, "RMSprop": {"momentum": 0.5, "centered": True}}
+
+    def program(sharded):
+        params = odd_parameters(kind, device)
+        optimizer = getattr(wf.optim, rule)(list(params.values()), lr=0.01, **options.get(rule, {}))
+        optimizer = wf.dist.ShardedOptimizer(optimizer) if sharded else optimizer
+        for step in range(5):
+            rng = np.random.default_rng(step)
+            grads = [
+                wf.tensor(rng.standard_normal(p.shape[::-1]), device=device).T
+                for p in params.values()
+            ]
+            optimizer.step([g.to(p.dtype) for g, p in zip(grads, params.values(), strict=True)])
+        kept = plain(optimizer.state_dict()["state"])
+        return {k: p.detach().to("cpu").numpy() for k, p in params.items()}, kept
+
+    expected = program(False)
+    for size in (1, 3):
+        for found in run(size, lambda rank: program(True)):
+            assert_same(list(found), list(expected))

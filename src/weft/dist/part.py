@@ -27,10 +27,10 @@ class Part:
 
     def __init__(self, base: Optimizer):
         self._base = base
-        self.optimizer: Optimizer = type(base)(base.config)
-        self.optimizer.takes_more = False
-        if isinstance(base, SelfAveragingOptimizer):
-            self.optimizer.is_averaged = base.is_averaged
+        own = self.optimizer = type(base)(base.config)
+        own.takes_more = False
+        if isinstance(base, SelfAveragingOptimizer) and isinstance(own, SelfAveragingOptimizer):
+            own.is_averaged = base.is_averaged
         self.pieces: dict[str, Piece] = {}
         self.entries: dict[str, ParameterEntry] = {}
         self._params: dict[str, Any] = {}

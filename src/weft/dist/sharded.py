@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, overload
 
 from .. import errors
 from ..arrays.inplace import own_memories
 from ..core.backends import BACKENDS
-from ..core.settings import current, refuse_while_staging
+from ..core.reading import refuse_reading
+from ..core.settings import current, override_settings, refuse_while_staging
 from ..core.value import wrap
 from ..optim.averaged import SelfAveragingOptimizer
 from ..optim.groups import MultiGroupOptimizer
@@ -57,8 +58,14 @@ class ShardedOptimizer:
     >>> wf.dist.finalize()
     """
 
+    # What the trace of a step guards or reads at each call.
+    _guarded: ClassVar[tuple[str, ...]] = (
+        *("_part", "_shares", "_group", "_grouping", "_held", "_sharings", "_steps", "_changed"),
+    )
+
     def __init__(self, optimizer: Optimizer | MultiGroupOptimizer):
-        base = getattr(optimizer, "base_optimizer", optimizer)
+        inside = isinstance(optimizer, MultiGroupOptimizer)
+        base = optimizer.base_optimizer if inside else optimizer
         refuse_unfit(base)
         self.optimizer: Optimizer = base
         self._part = Part(base)
@@ -95,11 +102,13 @@ class ShardedOptimizer:
     @property
     def changed(self) -> list[Tensor]:
         """The parameters that the last step changed."""
+        refuse_reading("what a step has changed", "look at it after the call")
         return self._changed
 
     @property
     def state(self) -> dict[str, dict[str, Any]]:
         """The states of this rank's pieces of parameters."""
+        refuse_reading("the state of an optimizer", "look at it outside of the function")
         return self._part.optimizer.state
 
     def set_lr(self, lr: float) -> None:
@@ -174,9 +183,10 @@ class ShardedOptimizer:
                 "ShardedOptimizer: its state is distributed over the ranks of a group that was "
                 "left; take its state_dict() before wf.dist.finalize(), and load it into a new one"
             )
-        if base._grouping != self._grouping:
-            self._share_out(group)
-        self._part.follow()
+        with override_settings(staging=None, levels=(), grad=False):
+            if base._grouping != self._grouping:
+                self._share_out(group)
+            self._part.follow()
         return group
 
     def _share_out(self, group: Member) -> None:

@@ -78,7 +78,5 @@ def _difference(first: list[list[Any]], other: list[list[Any]], rank: int) -> st
     if a[:2] != b[:2]:
         return f"a parameter of rank 0 is {a[0]!r} ({a[1]}), of rank {rank} {b[0]!r} ({b[1]})"
     if a[2:4] != b[2:4]:
-        return (
-            f"the settings of {a[0]!r} are {a[2]} {a[3]} on rank 0, {b[2]} {b[3]} on rank {rank}"
-        )
+        return f"the settings of {a[0]!r} are {a[2]} {a[3]} on rank 0, {b[2]} {b[3]} on rank {rank}"
     return f"rank 0 has other values or another state of {a[0]!r} than rank {rank}"

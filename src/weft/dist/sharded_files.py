@@ -126,7 +126,9 @@ def _read(sharded: "ShardedOptimizer", root: Path) -> tuple[dict[str, Any], Stat
     ranks, shapes = saved.pop("ranks"), saved.pop("shapes")
     fields = [_field(rank) for rank in range(ranks)]
     if set(manifest.trees) != {_WHOLE, *fields} or set(manifest.files) != set(fields):
-        raise errors.CheckpointError(f"{where}: expected a tree and a file of each of {ranks} ranks")
+        raise errors.CheckpointError(
+            f"{where}: expected a tree and a file of each of {ranks} ranks"
+        )
     _check(sharded, saved, shapes)
     states: States = {}
     seen: dict[str, int] = {}
@@ -182,5 +184,7 @@ def _fill(
             if name not in found:
                 found[name] = wrap(Slot((piece.size,), slots[name].dtype, "cpu").allocate())
             source = asarray(value, dtype=slots[name].dtype)._data
-            found[name]._data[a - piece.start : b - piece.start] = source[a - saved[0] : b - saved[0]]
+            found[name]._data[a - piece.start : b - piece.start] = source[
+                a - saved[0] : b - saved[0]
+            ]
     return b - a

@@ -37,7 +37,7 @@ def advance(
                 own.append((entry, _cut(gradient, piece)))
         try:
             part.optimizer._advance(own)
-            new = {entry.key: reshape(entry.staged, (-1,)) for entry, _ in own}
+            new = {entry.key: _flat(entry.staged) for entry, _ in own}
         finally:
             for entry, _ in own:
                 entry.staged = None
@@ -46,7 +46,11 @@ def advance(
 
 
 def _cut(x: "Tensor", piece: Piece) -> Any:
-    return x if piece.whole else narrow(reshape(x, (-1,)), 0, piece.start, piece.stop)
+    return x if piece.whole else narrow(_flat(x), 0, piece.start, piece.stop)
+
+
+def _flat(x: Any) -> Any:
+    return reshape(x, (x.size,))
 
 
 def _follow(sharded: "ShardedOptimizer", staging: Any) -> None:
@@ -100,7 +104,7 @@ def _gather(
         joined = concat(packed, 0) if len(packed) > 1 else packed[0]
         gathered = rows.all_gather(joined, group.name, group.size)
         for rank, pieces in enumerate(lists):
-            row, at = reshape(narrow(gathered, 0, rank, rank + 1), (-1,)), 0
+            row, at = _flat(narrow(gathered, 0, rank, rank + 1)), 0
             for k, a, b in overlaps(sizes[rank], start, stop):
                 parts.setdefault((rank, pieces[k].key), []).append(narrow(row, 0, at, at + b - a))
                 at += b - a
