@@ -72,4 +72,4 @@ def train(optimizer, params, steps, device="cpu", without=()):
         if step == 9:
             optimizer.param_groups[0]["lr_scale"] = 2.0
         optimizer.step(gradients(params, step, device, without))
-    return {key: p.detach().numpy() for key, p in params.items()}
+    return {key: p.detach().numpy().copy() for key, p in params.items()}

@@ -145,7 +145,7 @@ def _read(sharded: "ShardedOptimizer", root: Path) -> tuple[dict[str, Any], Stat
                     sharded, states, key, held[key], tree["pieces"][key]
                 )
         else:
-            tensor_file.check_size(str(root / name), (root / name).stat().st_size, stored)
+            folder.check_size(root / name, stored)
     short = [key for key, n in seen.items() if n != sharded.part.pieces[key].size]
     if short:
         raise errors.CheckpointError(f"{where}: only parts of the states of {', '.join(short)}")

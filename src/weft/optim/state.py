@@ -130,7 +130,7 @@ def load(optimizer: Any, saved: Mapping[str, Any]) -> None:
     check_form(what, optimizer, saved)
     config = optimizer.Config(**saved["config"])
     states = {str(key): value for key, value in saved["state"].items()}
-    if not optimizer.entries():
+    if optimizer.takes_more and not optimizer.entries():
         if len(saved["param_groups"]) > 1:
             raise errors.ArgumentError(
                 f"{what}: the state has {len(saved['param_groups'])} groups and the optimizer no "
