@@ -167,7 +167,7 @@ def change(kind, optimizer, params, groups):
                 p.copy_(p * 0.5)
     else:
         for p in params.values():
-            p._data = p._data.copy() if p.device == "cpu" else p._data.clone()
+            p._data = p._data * 0.5  # new memory
 
 
 @pytest.mark.parametrize("device", ["cpu", "torch"])
@@ -247,6 +247,31 @@ def test_an_average_of_the_parameters_in_their_place():
             assert_same(list(found), list(expected))
 
 
+@pytest.mark.parametrize("name", ["muon", "lamb", "adafactor", "adam 8-bit"])
+def test_whole_parameters_are_balanced(name):
+    """No rank has more than its share and one parameter's state."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((70, int(n))) for n in rng.integers(60, 200, 20)]
+
+    def program(rank):
+        params = parameters(arrays)
+        optimizer = wf.dist.ShardedOptimizer(OPTIMIZERS[name][0](params))
+        optimizer.step(gradients(params, 0))
+        return {key: held_bytes(own) for key, own in optimizer.state.items()}
+
+    for size in (2, 3, 4):
+        found = run(size, program)
+        each = {key: n for own in found for key, n in own.items()}
+        assert sorted(each) == sorted(key for own in found for key in own)
+        for own in found:
+            assert sum(own.values()) <= sum(each.values()) / size + max(each.values())
+
+
+def held_bytes(own):
+    """The bytes of the arrays of a state."""
+    return sum(x.nbytes for x in own.values() if hasattr(x, "nbytes"))
+
+
 def random_model(rng):
     """Shapes of many sizes, between one element and some ten thousand."""
     count = int(rng.integers(1, 30))
@@ -273,10 +298,8 @@ def test_state_and_traffic_of_a_rank(seed):
         optimizer.step([wf.ones(s, dtype="float32") for s in shapes])
         after = optimizer.state_bytes(), optimizer.state_bytes(to_come=True)
         assert before[0] == before[1] == after[0] and after[1] == 0
-        arrays = [
-            x for own in optimizer.state.values() for x in own.values() if hasattr(x, "nbytes")
-        ]
-        return sum(x.nbytes for x in arrays), wf.dist.world.world().sent["all_gather"] - sent
+        held = sum(map(held_bytes, optimizer.state.values()))
+        return held, wf.dist.world.world().sent["all_gather"] - sent
 
     elements = sum(int(np.prod(s)) for s in shapes)
     slots = {"Adam": 2, "AdamW": 2, "RMSprop": 1, "Lion": 1}[rule]

@@ -9,7 +9,7 @@ import pytest
 import weft as wf
 from tests.optim.every import OPTIMIZERS
 from weft import errors
-from weft.io import disk
+from weft.io import directory, disk, manifest
 
 from .sharded_runs import NAMES, assert_same, groups_of, parameters, plain, train, values
 from .threads import run
@@ -231,6 +231,19 @@ def test_damaged_files_are_refused_by_all_ranks(damage, tmp_path):
     for size in (1, 2, 3):
         found = read(tmp_path, size)
         assert all(isinstance(e, errors.CheckpointError) for e in found), found
+
+
+def test_a_manifest_that_lacks_a_piece(tmp_path):
+    run(2, steps_and_save(tmp_path, 2))
+    found = directory.read_manifest(tmp_path)
+    pieces = found.trees["rank_1"]["pieces"]
+    cut = next(key for key in pieces if key in found.trees["rank_0"]["pieces"])
+    del pieces[cut]
+    (tmp_path / "manifest.json").write_bytes(manifest.encode(found))
+    for size in (1, 2):
+        found = read(tmp_path, size)
+        assert all(isinstance(e, errors.CheckpointError) for e in found), found
+        assert all(f"only parts of the state of {cut!r}" in str(e) for e in found)
 
 
 def test_states_of_something_else_are_refused(tmp_path):

@@ -3,6 +3,7 @@
 The manifest is written last, in one step: until then the directory holds what it held before.
 """
 
+from math import prod
 from os import PathLike, listdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,10 +41,11 @@ def save(sharded: "ShardedOptimizer", path: str | PathLike[str]) -> None:
     saved = sharded.part.optimizer.state_dict()
     numbers = exchange(group, "ShardedOptimizer.save_sharded", _unused(root))
     name = f"part-{max(numbers) + group.rank}.safetensors"
-    flattener = Flattener("state_dict")
+    flattener, known = Flattener("state_dict"), list(saved["state"])
     tree = {
         "state": flattener.skeleton(saved.pop("state")),
         "pieces": {key: [p.start, p.stop] for key, p in sharded.part.pieces.items()},
+        "known": known,
     }
     written, failure = _try(lambda: _write(root, name, flattener.arrays))
     said = [name, tree, written, None if failure is None else str(failure)]
@@ -123,33 +125,39 @@ def _read(sharded: "ShardedOptimizer", root: Path) -> tuple[dict[str, Any], Stat
             f"{where}: not written by save_sharded; load_checkpoint reads other checkpoints"
         )
     saved = Restorer({}, "cpu", where).tree(manifest.trees[_WHOLE])
-    ranks, shapes = saved.pop("ranks"), saved.pop("shapes")
-    fields = [_field(rank) for rank in range(ranks)]
+    fields = [_field(rank) for rank in range(saved.pop("ranks"))]
     if set(manifest.trees) != {_WHOLE, *fields} or set(manifest.files) != set(fields):
-        raise errors.CheckpointError(
-            f"{where}: expected a tree and a file of each of {ranks} ranks"
-        )
+        raise errors.CheckpointError(f"{where}: expected a tree and a file of each of {fields}")
+    shapes = saved.pop("shapes")
     _check(sharded, saved, shapes)
+    trees = [manifest.trees[field] for field in fields]
+    _check_complete(where, trees, shapes)
     states: States = {}
-    seen: dict[str, int] = {}
-    for field in fields:
+    for field, tree in zip(fields, trees, strict=True):
         name, stored = manifest.files[field]
-        tree = manifest.trees[field]
-        needed = [key for key in sharded.part.pieces if key in tree["pieces"]]
-        needed = [key for key in needed if _meet(sharded, key, tree["pieces"][key])]
-        if needed:
-            arrays = tensor_file.read(root / name, stored)
-            held = Restorer(arrays, "cpu", str(root / name)).tree(tree["state"])
-            for key in [key for key in needed if key in held]:
-                seen[key] = seen.get(key, 0) + _fill(
-                    sharded, states, key, held[key], tree["pieces"][key]
-                )
-        else:
+        needed = [key for key in tree["known"] if _meet(sharded, key, tree["pieces"][key])]
+        if not needed:
             folder.check_size(root / name, stored)
-    short = [key for key, n in seen.items() if n != sharded.part.pieces[key].size]
-    if short:
-        raise errors.CheckpointError(f"{where}: only parts of the states of {', '.join(short)}")
+            continue
+        arrays = tensor_file.read(root / name, stored)
+        held = Restorer(arrays, "cpu", str(root / name)).tree(tree["state"])
+        for key in needed:
+            _fill(sharded, states, key, held[key], tree["pieces"][key])
     return saved, states
+
+
+def _check_complete(where: str, trees: list[Any], shapes: dict[str, Any]) -> None:
+    """Raise unless the pieces are all of the parameters, with states of all pieces or of none."""
+    for key, shape in shapes.items():
+        held = sorted(
+            (*tree["pieces"][key], key in tree["known"]) for tree in trees if key in tree["pieces"]
+        )
+        ends = [0, *[stop for _, stop, _ in held]]
+        tiled = held and ends[:-1] == [start for start, _, _ in held] and ends[-1] == prod(shape)
+        if not tiled or len({known for _, _, known in held}) > 1:
+            raise errors.CheckpointError(
+                f"{where}: damaged: it has only parts of the state of {key!r}: {held}"
+            )
 
 
 def _check(sharded: "ShardedOptimizer", saved: dict[str, Any], shapes: dict[str, Any]) -> None:
@@ -164,27 +172,24 @@ def _check(sharded: "ShardedOptimizer", saved: dict[str, Any], shapes: dict[str,
 
 
 def _meet(sharded: "ShardedOptimizer", key: str, saved: list[int]) -> bool:
-    piece = sharded.part.pieces[key]
+    piece = sharded.part.pieces.get(key)
+    if piece is None:
+        return False
     return max(piece.start, saved[0]) < min(piece.stop, saved[1]) or piece.size == 0
 
 
 def _fill(
     sharded: "ShardedOptimizer", states: States, key: str, own: dict[str, Any], saved: list[int]
-) -> int:
-    """Copy what a saved piece has of this rank's; returns how many elements of the parameter."""
+) -> None:
+    """Copy what a saved piece has of this rank's."""
     piece, slots = sharded.part.pieces[key], sharded.part.slots(key)
     a, b = max(piece.start, saved[0]), min(piece.stop, saved[1])
     for name, value in sharded.part.optimizer.upgrade_state(own).items():
         found = states.setdefault(key, {})
-        if type(value) not in TENSORS:
+        if type(value) not in TENSORS or piece.whole or name not in slots:
             found[name] = value
-        elif piece.whole:
-            found[name] = value
-        elif name in slots:
-            if name not in found:
-                found[name] = wrap(Slot((piece.size,), slots[name].dtype, "cpu").allocate())
-            source = asarray(value, dtype=slots[name].dtype)._data
-            found[name]._data[a - piece.start : b - piece.start] = source[
-                a - saved[0] : b - saved[0]
-            ]
-    return b - a
+            continue
+        if name not in found:
+            found[name] = wrap(Slot((piece.size,), slots[name].dtype, "cpu").allocate())
+        source = asarray(value, dtype=slots[name].dtype)._data[a - saved[0] : b - saved[0]]
+        found[name]._data[a - piece.start : b - piece.start] = source
