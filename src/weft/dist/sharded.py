@@ -22,6 +22,7 @@ from . import sharded_files, sharded_state, sharded_trace
 from .gathering import gather, write_range
 from .member import Member
 from .part import Part, cut
+from .passed_on import PassesOn
 from .sharded_checks import describe, refuse_different, refuse_unfit
 from .shares import Shares, is_elementwise, share_out
 from .world import world
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _R = TypeVar("_R")
 
 
-class ShardedOptimizer:
+class ShardedOptimizer(PassesOn):
     """An optimizer whose state is distributed: of N ranks, each has about 1/N of it (ZeRO-1).
 
     optimizer  an optimizer of `wf.optim`; it makes no steps of its own any more
@@ -67,7 +68,7 @@ class ShardedOptimizer:
         inside = isinstance(optimizer, MultiGroupOptimizer)
         base = optimizer.base_optimizer if inside else optimizer
         refuse_unfit(base)
-        self.optimizer: Optimizer = base
+        super().__init__(base)
         self._part = Part(base)
         self._shares: Shares = []
         self._group: Member | None = None  # among whose ranks the parameters are shared out
@@ -77,27 +78,6 @@ class ShardedOptimizer:
         self._steps = 0
         self._changed: list[Tensor] = []
         base.sharded = self
-
-    # What it shares with the optimizer
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The optimizer's groups, which may be changed in the same way on all ranks."""
-        return self.optimizer.param_groups
-
-    @property
-    def config(self) -> Config:
-        """The optimizer's config."""
-        return self.optimizer.config
-
-    @property
-    def lr(self) -> float | None:
-        """The learning rate, which groups scale; assigning it is `set_lr`."""
-        return self.optimizer.lr
-
-    @lr.setter
-    def lr(self, lr: float) -> None:
-        self.optimizer.set_lr(lr)
 
     @property
     def changed(self) -> list[Tensor]:
@@ -110,56 +90,6 @@ class ShardedOptimizer:
         """The states of this rank's pieces of parameters."""
         refuse_reading("the state of an optimizer", "look at it outside of the function")
         return self._part.optimizer.state
-
-    def set_lr(self, lr: float) -> None:
-        """Set the learning rate; groups with one of their own keep its ratio to this one.
-
-        lr  the learning rate
-
-        >>> import weft as wf
-        >>> optimizer = wf.dist.ShardedOptimizer(wf.optim.SGD([wf.Parameter([1.0])], lr=0.5))
-        >>> optimizer.set_lr(0.25)
-        >>> optimizer.param_groups[0]["lr"]
-        0.25
-        """
-        self.optimizer.set_lr(lr)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters, or fill them with zeros.
-
-        set_to_none  whether `.grad` becomes None; else zeros
-
-        >>> import weft as wf
-        >>> p = wf.Parameter([1.0])
-        >>> optimizer = wf.dist.ShardedOptimizer(wf.optim.SGD([p]))
-        >>> grads = (p * p).sum().backward()
-        >>> optimizer.zero_grad()
-        >>> p.grad is None
-        True
-        """
-        self.optimizer.zero_grad(set_to_none)
-
-    def add_param_group(self, group: Params) -> None:
-        """Add parameters, with settings of their own; at the next step all are shared out anew.
-
-        group  a dict with "params" and options, or a `ParameterGroup`
-
-        >>> import weft as wf
-        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
-        >>> optimizer = wf.dist.ShardedOptimizer(wf.optim.SGD([p], lr=0.5))
-        >>> optimizer.add_param_group({"params": [q], "lr": 0.25})
-        >>> len(optimizer.param_groups)
-        2
-        """
-        self.optimizer.add_param_group(group)
-
-    def entries(self) -> list[ParameterEntry]:
-        """The parameters with their keys and groups, in order."""
-        return self.optimizer.entries()
-
-    def entry_of(self, param: Tensor, name: str | None = None) -> ParameterEntry:
-        """The entry of a parameter."""
-        return self.optimizer.entry_of(param, name)
 
     def state_bytes(self, device: str = "cpu", to_come: bool = False) -> int:
         """The bytes on a device of this rank's part of the state, or of what a step will make."""
@@ -344,6 +274,10 @@ class ShardedOptimizer:
         self.ready().agree(f"{type(self.optimizer).__name__}.reset")
         self._part.optimizer.reset()
 
+    @overload
+    def state_dict(self, gather: bool = True, root: None = None) -> dict[str, Any]: ...
+    @overload
+    def state_dict(self, gather: bool = True, *, root: int) -> dict[str, Any] | None: ...
     def state_dict(self, gather: bool = True, root: int | None = None) -> dict[str, Any] | None:
         """The state, as the optimizer would have it without sharding; all ranks call this.
 
