@@ -14,7 +14,6 @@ from ..core.reading import refuse_reading
 from ..core.settings import current, override_settings, refuse_while_staging
 from ..core.value import wrap
 from ..optim.averaged import SelfAveragingOptimizer
-from ..optim.groups import MultiGroupOptimizer
 from ..optim.optimizer import Optimizer
 from ..optim.parameters import ParameterEntry, gradient_pairs, raw_gradient
 from ..transform.modes.backward import enable_grad
@@ -23,13 +22,13 @@ from .gathering import gather, write_range
 from .member import Member
 from .part import Part, cut
 from .passed_on import PassesOn
-from .sharded_checks import describe, refuse_different, refuse_unfit
+from .sharded_checks import describe, optimizer_inside, refuse_different
 from .shares import Shares, is_elementwise, share_out
 from .world import world
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
-    from ..optim.configs import Config
+    from ..optim.groups import MultiGroupOptimizer
     from ..optim.parameters import Gradients, Params
 
 _R = TypeVar("_R")
@@ -65,9 +64,7 @@ class ShardedOptimizer(PassesOn):
     )
 
     def __init__(self, optimizer: Optimizer | MultiGroupOptimizer):
-        inside = isinstance(optimizer, MultiGroupOptimizer)
-        base = optimizer.base_optimizer if inside else optimizer
-        refuse_unfit(base)
+        base = optimizer_inside(optimizer)
         super().__init__(base)
         self._part = Part(base)
         self._shares: Shares = []

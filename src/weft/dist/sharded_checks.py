@@ -8,6 +8,7 @@ import numpy as np
 from .. import errors
 from ..backend.device import as_numpy
 from ..core.backends import BACKENDS
+from ..optim.groups import MultiGroupOptimizer
 from ..optim.late import bring_home
 from ..optim.optimizer import Optimizer
 from ..optim.parameters import ParameterEntry
@@ -18,8 +19,10 @@ from .member import Member
 _JOINT = ("step", "_advance", "_update", "_observe")
 
 
-def refuse_unfit(optimizer: Any) -> None:
-    """Raise unless the steps of an optimizer can be shared out."""
+def optimizer_inside(optimizer: Any) -> Optimizer:
+    """The optimizer, or that of a MultiGroupOptimizer; raises unless its steps can be shared."""
+    if isinstance(optimizer, MultiGroupOptimizer):
+        optimizer = optimizer.base_optimizer
     name = type(optimizer).__name__
     if not isinstance(optimizer, Optimizer):
         raise errors.ArgumentError(
@@ -35,6 +38,7 @@ def refuse_unfit(optimizer: Any) -> None:
             f"ShardedOptimizer: the steps of {name} need sums over all parameters, which one rank's "
             "part does not have; use it without sharding, or another optimizer, such as AdamW"
         )
+    return optimizer
 
 
 def describe(optimizer: Optimizer) -> list[list[Any]]:
