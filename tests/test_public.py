@@ -33,7 +33,9 @@ HOOKS = set(
     PrecisionMode.autocast PrecisionMode.read Trainer.settings
     check entries entry_of fitting_gradient flatten keywords not_begun numbers on_epoch_end
     on_error on_fit_end on_fit_start on_gradients on_save on_save_start on_skip on_step_end
-    on_validation_end place rate read read_groups rescale rule rule_of settle slots upgrade_state
+    on_validation_end place rate read read_groups refuse_sharded rescale rule rule_of settle
+    ShardedOptimizer.ready ShardedOptimizer.sharing ShardedOptimizer.state_bytes slots
+    upgrade_state
     """.split()
 )
 # What the docstring of a module's class states.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import CheckpointError
 from . import disk, manifest, tensor_file
-from .durable import UNFINISHED
+from .durable import UNFINISHED, Stored
 from .manifest import Manifest
 
 if TYPE_CHECKING:
@@ -81,14 +81,16 @@ def verify(path: Path, digests: bool = True) -> None:
         if digests:
             tensor_file.check_digest(path / name, stored)
         else:
-            tensor_file.check_size(str(path / name), _size(path / name), stored)
+            check_size(path / name, stored)
 
 
-def _size(path: Path) -> int:
+def check_size(path: Path, stored: Stored) -> None:
+    """Raise unless a file has the size that was stored."""
     try:
-        return path.stat().st_size
+        size = path.stat().st_size
     except OSError as e:
         raise CheckpointError(f"{path}: cannot be read: {e.strerror}") from e
+    tensor_file.check_size(str(path), size, stored)
 
 
 def is_valid(path: Path, digests: bool = True) -> bool:

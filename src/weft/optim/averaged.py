@@ -72,6 +72,7 @@ class SelfAveragingOptimizer(Optimizer):
 
     def _move(self, kept: dict[int, float]) -> None:
         """Move the parameters along the line through z; kept: their share, by group."""
+        self.refuse_sharded("train" if self.is_averaged else "eval")
         self._check_groups()
         entries = [e for e in self.entries() if e.key in self._state]
         memory = own_memories([e.param for e in entries])

@@ -14,6 +14,7 @@ from ..core.value import wrap
 from . import staged
 from .configs import Config
 from .late import is_late, make_cell
+from .like import OptimizerLike
 from .optimizer import AVERAGES, Optimizer
 from .parameters import Gradients, ParameterEntry, Params, check_parameter, named_parameters
 from .rules import average
@@ -292,8 +293,8 @@ class EMAOptimizer:
     [2.5]
     """
 
-    def __init__(self, optimizer: Optimizer, decay: float = 0.999):
-        self.optimizer = optimizer
+    def __init__(self, optimizer: Optimizer | OptimizerLike, decay: float = 0.999):
+        self.optimizer: Any = optimizer
         self.ema: EMA = EMA((), decay)
         self._pending: dict[str, Any] = {}  # averages that were loaded before their parameters
 

@@ -8,6 +8,7 @@ from .. import errors
 from ..core.kinds import demand_iterable
 from .configs import Config
 from .ema import EMAOptimizer
+from .like import OptimizerLike
 from .optimizer import Optimizer
 from .parameters import Gradients, ParameterGroup, Params, named_parameters
 
@@ -182,4 +183,4 @@ class MultiGroupOptimizer:
 
 
 # What scalers and trainers make steps with.
-AnyOptimizer = Optimizer | EMAOptimizer | MultiGroupOptimizer
+AnyOptimizer = Optimizer | EMAOptimizer | MultiGroupOptimizer | OptimizerLike

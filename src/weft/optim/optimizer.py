@@ -95,6 +95,8 @@ def bytes_to_come(device: str) -> int:
 
 def state_bytes(optimizer: "Optimizer", device: str = "cpu", to_come: bool = False) -> int:
     """The bytes on a device of an optimizer's state, or of what its first step will make."""
+    if optimizer.sharded is not None:
+        return optimizer.sharded.state_bytes(device, to_come)
     total = 0
     for e in optimizer.entries():
         raw = e.param._data
@@ -177,6 +179,8 @@ class Optimizer:
         self._pending_group: dict[str, Any] = {}  # the settings that were loaded with them
         self._last: RepeatedStep | None = None  # the last step, if it can be repeated
         self._checked: dict[int, dict[str, Any]] = {}  # the settings of the groups by their ids
+        # The ShardedOptimizer that makes the steps and has the state in this one's place.
+        self.sharded: Any = None
         if params is not None:
             for group in groups_of(params):
                 self.add_param_group(group)
@@ -250,6 +254,14 @@ class Optimizer:
         if "lr" in given:
             raise errors.ArgumentError(f"{self._name}: lr was given twice")
         return self.Config(**{**self.Config.KEYWORD_DEFAULTS, "lr": config, **given})
+
+    def refuse_sharded(self, what: str) -> None:
+        """Raise if a ShardedOptimizer has taken over."""
+        if self.sharded is not None:
+            raise errors.ArgumentError(
+                f"{self._name}.{what}: the state of this optimizer is distributed over processes; "
+                f"call {what}() of the ShardedOptimizer that was made of it"
+            )
 
     # Parameters
 
@@ -407,6 +419,7 @@ class Optimizer:
 
     def _advance(self, pairs: list[tuple[ParameterEntry, Any]]) -> None:
         check_step(self, "step")
+        self.refuse_sharded("step")
         staging = current.get().staging
         if staging is not None:
             staged.advance(self, pairs, staging)
@@ -471,6 +484,7 @@ class Optimizer:
         grads  as of `step`
         """
         check_step(self, "step")
+        self.refuse_sharded("step")
         pairs = gradient_pairs(self, grads)
         self._check_groups()
         pairs = self._admit(pairs)
@@ -544,6 +558,7 @@ class Optimizer:
         >>> wf.optim.SGD(lr=0.25).compute_update(wf.tensor([2.0])).tolist()
         [0.5]
         """
+        self.refuse_sharded("compute_update")
         what = f"{self._name}.compute_update"
         given = dispatch.above.adopt(grad)
         refuse_levels((given,), what)
@@ -699,6 +714,7 @@ class Optimizer:
         [-2.0]
         """
         refuse_while_staging("the state of an optimizer is forgotten")
+        self.refuse_sharded("reset")
         self._state.clear()
         self._pending.clear()
         self._pending_group = {}
@@ -713,6 +729,7 @@ class Optimizer:
         ['w']
         """
         refuse_while_staging("the state of an optimizer is read")
+        self.refuse_sharded("state_dict")
         return dump(self)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -730,6 +747,7 @@ class Optimizer:
         [-2.5]
         """
         refuse_while_staging("the state of an optimizer is loaded")
+        self.refuse_sharded("load_state_dict")
         load(self, saved)
 
     def __repr__(self) -> str:

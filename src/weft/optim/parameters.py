@@ -68,7 +68,8 @@ class ParameterGroup:
 class ParameterEntry:
     """A parameter of an optimizer: the key of its state, its group, and the form of its state.
 
-    name  the one that it was given; without one, the key is its position
+    name    the one that it was given; without one, the key is its position
+    staged  its value in the program that is being traced, where that is not the tensor's own
     """
 
     param: "Tensor"
@@ -76,6 +77,7 @@ class ParameterEntry:
     group: dict[str, Any]
     name: str | None = None
     fitted: Any = None
+    staged: Any = None
 
 
 def named_parameters(params: Any) -> list[tuple[str | None, Any]]:

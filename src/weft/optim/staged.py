@@ -242,7 +242,7 @@ def _update_all(optimizer, groups: list, gradients: dict, slots: dict, staging) 
     of = {e.key: together for together, _ in groups for e in together.entries}
 
     def read(entry: ParameterEntry, name: str) -> Any:
-        _slot(of[entry.key], entry, name, entry.param.detach(), slots, staging)
+        _slot(of[entry.key], entry, name, _value(entry), slots, staging)
         return slots[entry.key, name]
 
     fitting = {e: optimizer.fitting_gradient(e, g) for e, g in gradients.items()}
@@ -356,7 +356,7 @@ def _update(
             f"{type(optimizer).__name__}.step: the parameter {entry.key!r} is {p.dtype}, and a "
             "compiled step takes real ones; step outside of the compiled function"
         )
-    value = p.detach()
+    value = _value(entry)
     found = optimizer.slots(entry.group, value._data)
     names = [name for name in found if name not in optimizer.apart]
     state = [_slot(together, entry, name, value, slots, staging) for name in names]
@@ -366,10 +366,19 @@ def _update(
     work = working_dtype(p.dtype)
     columns = [x if x.dtype == dtypes.uint8 else x.to(work) for x in (value, g, *state)]
     new, *rest = stamps(rule, columns, hyper)
-    staging.assign(p, choose_if_taken(staging, new.to(p.dtype), value))
+    new = choose_if_taken(staging, new.to(p.dtype), value)
+    if entry.staged is None:
+        staging.assign(p, new)
+    else:
+        entry.staged = new
     for name, made, old in zip(names, rest, state, strict=True):
         place = slots[entry.key, name]
         place.staged = choose_if_taken(staging, made.to(place.entered.aval.dtype), old)._data
+
+
+def _value(entry: ParameterEntry) -> "Tensor":
+    """A parameter's value at this point of the program."""
+    return entry.param.detach() if entry.staged is None else entry.staged
 
 
 def _slot(together: StepGroup, entry: ParameterEntry, name: str, value, slots: dict, staging):

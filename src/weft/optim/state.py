@@ -130,7 +130,7 @@ def load(optimizer: Any, saved: Mapping[str, Any]) -> None:
     check_form(what, optimizer, saved)
     config = optimizer.Config(**saved["config"])
     states = {str(key): value for key, value in saved["state"].items()}
-    if not optimizer.entries():
+    if optimizer.takes_more and not optimizer.entries():
         if len(saved["param_groups"]) > 1:
             raise errors.ArgumentError(
                 f"{what}: the state has {len(saved['param_groups'])} groups and the optimizer no "
@@ -141,7 +141,7 @@ def load(optimizer: Any, saved: Mapping[str, Any]) -> None:
             optimizer._pending_group = {k: v for k, v in settings.items() if k != "params"}
         return
     entries = {e.key: e for e in optimizer.entries()}
-    groups = _checked_groups(what, optimizer, saved["param_groups"])
+    groups = checked_groups(what, optimizer, saved["param_groups"])
     differences({k: 0 for k in entries}, {k: 0 for k in [*entries, *states]}).refuse(what)
     order = {id(g): settings for g, settings in zip(optimizer._param_groups, groups, strict=True)}
     loaded = check_states(optimizer, entries, states, lambda e: order[id(e.group)])
@@ -168,7 +168,7 @@ def check_form(what: str, optimizer: Any, saved: Any) -> None:
     differences(asdict(optimizer.config), saved["config"])._replace(mismatched=[]).refuse(what)
 
 
-def _checked_groups(what: str, optimizer, saved) -> list[dict[str, Any]]:
+def checked_groups(what: str, optimizer, saved) -> list[dict[str, Any]]:
     """The saved settings of each group, if the groups hold the same parameters."""
     mine = {f"group {i}": g for i, g in enumerate(optimizer._param_groups)}
     theirs = {f"group {i}": g for i, g in enumerate(saved)}
@@ -189,6 +189,19 @@ def check_states(
 
     settings: entry -> those of its group, to which the states belong
     """
+    slots = compare_states(optimizer, entries, states, settings)
+    return {
+        key: {n: take(v, slots[key].get(n)) for n, v in own.items()} for key, own in states.items()
+    }
+
+
+def compare_states(
+    optimizer: Any, entries: Any, states: Any, settings: Callable[..., Any]
+) -> dict[str, dict[str, Slot]]:
+    """The arrays that saved states have, which are upgraded; refuse those that do not fit.
+
+    settings: as of `check_states`
+    """
     what = f"{type(optimizer).__name__}.load_state_dict"
     expected, found, slots = {}, {}, {}
     for key, own in states.items():
@@ -200,9 +213,7 @@ def check_states(
         expected |= {f"{key}.{n}": v for n, v in (optimizer.started | slots[key]).items()}
         found |= {f"{key}.{n}": v for n, v in own.items()}
     differences(expected, found).refuse(what)
-    return {
-        key: {n: take(v, slots[key].get(n)) for n, v in own.items()} for key, own in states.items()
-    }
+    return slots
 
 
 def take(value: Any, slot: Slot | None) -> Any:

@@ -113,9 +113,11 @@ def trained_parameters(optimizer: AnyOptimizer) -> "list[tuple[str, Tensor]]":
 
 
 def self_averaging(optimizer: AnyOptimizer) -> SelfAveragingOptimizer | None:
-    """The optimizer, if its steps average the parameters."""
+    """The optimizer, if its steps average the parameters; what has its state moves them."""
     base = base_of(optimizer)
-    return base if isinstance(base, SelfAveragingOptimizer) else None
+    if not isinstance(base, SelfAveragingOptimizer):
+        return None
+    return base if base.sharded is None else base.sharded
 
 
 def averages(ema: float | EMA | None, model: "Module", optimizer: AnyOptimizer) -> EMA | None:
