@@ -8,9 +8,18 @@
 """
 
 from .collectives import all_gather, all_reduce, barrier, broadcast, reduce_scatter
+from .link import Link
+from .measure import measure_link, measure_step
+from .simulate import Prediction, Scaling, simulate
+from .step_profile import GradientProfile, StepProfile
 from .world import finalize, init, is_initialized, rank, size
 
 __all__ = [
+    "GradientProfile",
+    "Link",
+    "Prediction",
+    "Scaling",
+    "StepProfile",
     "all_gather",
     "all_reduce",
     "barrier",
@@ -18,8 +27,11 @@ __all__ = [
     "finalize",
     "init",
     "is_initialized",
+    "measure_link",
+    "measure_step",
     "rank",
     "reduce_scatter",
+    "simulate",
     "size",
 ]
 

@@ -1,0 +1,239 @@
+"""Measuring what `simulate` needs: a training step on one rank, and the link between ranks."""
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from statistics import mean, median, stdev
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..arrays.make import ones
+from ..core.backends import BACKENDS
+from ..core.communicator import Communicator
+from ..core.node import Leaf
+from ..errors import ArgumentError
+from ..optim.optimizer import Optimizer
+from ..profile import gpu
+from ..transform.modes.reverse import OBSERVERS
+from .link import Link
+from .step_profile import GradientProfile, StepProfile
+from .world import world
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+
+_WARM_UP = 3  # steps that are not counted
+_COPIED = 1 << 26  # bytes of the array by which the memory's speed is measured
+_SIZES = tuple([1 << k for k in range(10, 25, 2)])  # bytes of the arrays that are reduced
+
+
+def measure_step(
+    loss: Callable[[], "Tensor"], optimizer: Optimizer, *, samples: int = 1, steps: int = 20
+) -> StepProfile:
+    """Measure the parts of a training step on this process, which changes the parameters.
+
+    loss       called without arguments, with this rank's share of the batch: the forward pass
+    optimizer  of the model's parameters
+    samples    how many samples the share has
+    steps      how many steps are timed; figures are medians
+
+    A step is `loss()`, `backward()`, the optimizer's step and `zero_grad()`. When gradients are
+    final is seen in as many further backward passes, in which each operation is timed, and scaled
+    to the time of those that are not observed. What a compiled function computes is final at its
+    end. Measure as the run will be: torchrun, for instance, gives each process one thread.
+
+    >>> import weft as wf
+    >>> model = wf.nn.Sequential(wf.nn.Linear(64, 64), wf.nn.Tanh(), wf.nn.Linear(64, 1))
+    >>> x = wf.ones((16, 64))
+    >>> optimizer = wf.optim.SGD(model, lr=1e-3)
+    >>> profile = wf.dist.measure_step(lambda: model(x).sum(), optimizer, samples=16)
+    >>> profile.nbytes, profile.step > 0
+    (16900, True)
+    """
+    if steps < 2:
+        raise ArgumentError(f"measure_step: steps={steps!r}; expected an integer of at least 2")
+    for _ in range(_WARM_UP):
+        _step(loss, optimizer)
+    before = process_time()
+    times = [_step(loss, optimizer) for _ in range(steps)]
+    used = process_time() - before
+    totals = [sum(t) for t in times]
+    forward, backward, rest = [median(part) for part in zip(*times, strict=True)]
+    device = optimizer.entries()[0].param.device
+    return StepProfile(
+        forward,
+        backward,
+        rest,
+        _gradients(loss, optimizer, backward, steps),
+        samples,
+        stdev(totals),
+        0.0 if device.startswith("cuda") else used / sum(totals),
+        _speed(device),
+    )
+
+
+def _step(loss, optimizer: Optimizer) -> tuple[float, float, float]:
+    """The seconds of a step's three parts."""
+    moments = [_now()]
+    found = loss()
+    moments.append(_now())
+    found.backward()
+    moments.append(_now())
+    optimizer.step()
+    optimizer.zero_grad()
+    moments.append(_now())
+    a, b, c, d = moments
+    return b - a, c - b, d - c
+
+
+def _now() -> float:
+    gpu.wait()
+    return perf_counter()
+
+
+class _Watch:
+    """Notes when a sweep comes to which node."""
+
+    def __init__(self) -> None:
+        self.moments: list[tuple[int, float]] = []
+        self._depth = 0
+
+    def begin_sweep(self) -> None:
+        self._depth += 1
+
+    def begin_node(self, node: Any, g: Any) -> None:
+        if self._depth == 1:
+            self.moments.append((node.id, _now()))
+
+    def end_sweep(self) -> None:
+        self._depth -= 1
+
+
+def _gradients(loss, optimizer, backward: float, steps: int) -> tuple[GradientProfile, ...]:
+    """The gradients of the optimizer's parameters, with the medians of when they are final."""
+    params = [e.param for e in optimizer.entries() if e.param.requires_grad]
+    runs = []
+    for _ in range(steps):
+        ready, total = _observed(loss(), params)
+        runs.append([t / total * backward for t in ready])
+        optimizer.zero_grad()
+    return tuple(
+        [
+            GradientProfile(tuple(p.shape), median(times), p.dtype.itemsize)
+            for p, times in zip(params, zip(*runs, strict=True), strict=True)
+        ]
+    )
+
+
+def _observed(found: "Tensor", params: Sequence[Any]) -> tuple[list[float], float]:
+    """When each parameter's gradient is final in a backward pass, and how long that takes."""
+    last = _last_uses(found._node)
+    watch = _Watch()
+    begin = _now()
+    OBSERVERS.append(watch)
+    try:
+        found.backward()
+    finally:
+        OBSERVERS.remove(watch)
+    end = _now()
+    moments = [*watch.moments, (0, end)]  # ids are negative, and ascend in a sweep
+    ready = []
+    for p in params:
+        use = last.get(p._node)
+        after = [t for node, t in moments if use is not None and node > use]
+        ready.append((after[0] if after else end) - begin)
+    return ready, end - begin
+
+
+def _last_uses(root: Any) -> dict[Leaf, int]:
+    """Of each leaf of a graph, the id of the node that a sweep comes to last among its users."""
+    last: dict[Leaf, int] = {}
+    waiting, seen = [root], {root}
+    while waiting:
+        node = waiting.pop()
+        for p in node.parents or ():
+            if type(p) is Leaf:
+                last[p] = max(last.get(p, node.id), node.id)
+            elif p is not None and p not in seen:
+                seen.add(p)
+                waiting.append(p)
+    return last
+
+
+def _speed(device: str) -> float:
+    """Bytes per second that a copy reads and writes, on a device."""
+    x = ones(_COPIED, dtype="uint8", device=device)._data
+    copy, times = BACKENDS[type(x)].copy, []
+    for _ in range(5):
+        begin = _now()
+        copy(x)
+        times.append(_now() - begin)
+    return 2 * _COPIED / median(times)
+
+
+def measure_link(*, device: str = "cpu", sizes: Sequence[int] = _SIZES, repeats: int = 10) -> Link:
+    """Measure the latency and the bandwidth of all-reduce between the ranks of this run.
+
+    device   of the arrays that are sent
+    sizes    bytes of the arrays that are reduced
+    repeats  how often each is; medians count
+
+    All ranks call it and get the same figures: the line a + c·b with the least relative errors
+    through the times of b bytes, as those of a ring (n − 1 steps for the header of a transaction,
+    2(n − 1) for its array). They contain what the library and Weft take for each message. Machines
+    are told apart by their names; ranks of a machine share the cores that the process may use.
+
+    >>> import weft as wf
+    >>> group = wf.dist.init()
+    >>> if group.size > 1:
+    ...     print(wf.dist.measure_link())
+    >>> wf.dist.finalize()
+    """
+    group = world()
+    if group.size == 1:
+        raise ArgumentError(
+            "measure_link: this process is alone in its group; start at least two, for instance by "
+            "torchrun --nproc-per-node 2"
+        )
+    found = np.array([_reduced(group, device, nbytes, repeats) for nbytes in sizes])
+    found = group.all_reduce(found) / group.size  # so that all ranks have the same figures
+    times, busy = found.T
+    matrix = np.stack([1 / times, np.array(sizes) / times], axis=1)
+    (fixed, slope), *_ = np.linalg.lstsq(matrix, np.ones(len(sizes)), rcond=None)
+    if slope <= 0:
+        raise ArgumentError(
+            f"measure_link: more bytes took no more time at sizes={sizes}; widen them"
+        )
+    n, share = group.size, _ranks_of_machine(group)
+    on_cpu = not device.startswith("cuda")
+    return Link(
+        latency=max(0.0, float(fixed)) / (3 * (n - 1)),
+        bandwidth=2 * (n - 1) / n / float(slope),
+        node_size=share,
+        cores=len(os.sched_getaffinity(0)) if on_cpu else None,
+        busy=float(mean(busy[len(busy) // 2 :])) if on_cpu else 0.0,
+    )
+
+
+def _reduced(group: Communicator, device: str, nbytes: int, repeats: int) -> tuple[float, float]:
+    """The seconds of an all-reduce, and how many cores it keeps busy on a rank meanwhile."""
+    x = ones(max(1, nbytes // 4), dtype="float32", device=device)._data
+    group.all_reduce(x)
+    group.barrier()
+    times, before = [], process_time()
+    for _ in range(repeats):
+        begin = _now()
+        group.all_reduce(x)
+        times.append(_now() - begin)
+    return median(times), (process_time() - before) / sum(times)
+
+
+def _ranks_of_machine(group: Communicator) -> int:
+    """How many ranks the machine with the most of them has."""
+    name = blake2b(socket.gethostname().encode(), digest_size=8).digest()
+    names = group.all_gather(np.frombuffer(name, np.uint8))
+    _, counts = np.unique(np.asarray(names), axis=0, return_counts=True)
+    return int(counts.max())
