@@ -201,21 +201,29 @@ def measure_link(*, device: str = "cpu", sizes: Sequence[int] = _SIZES, repeats:
     found = np.array([_reduced(group, device, nbytes, repeats) for nbytes in sizes])
     found = group.all_reduce(found) / group.size  # so that all ranks have the same figures
     times, busy = found.T
-    matrix = np.stack([1 / times, np.array(sizes) / times], axis=1)
-    (fixed, slope), *_ = np.linalg.lstsq(matrix, np.ones(len(sizes)), rcond=None)
-    if slope <= 0:
-        raise ArgumentError(
-            f"measure_link: more bytes took no more time at sizes={sizes}; widen them"
-        )
+    fixed, slope = line(np.array(sizes), times)
     n, share = group.size, _ranks_of_machine(group)
     on_cpu = not device.startswith("cuda")
     return Link(
-        latency=max(0.0, float(fixed)) / (3 * (n - 1)),
-        bandwidth=2 * (n - 1) / n / float(slope),
+        latency=fixed / (3 * (n - 1)),
+        bandwidth=2 * (n - 1) / n / slope,
         node_size=share,
         cores=len(os.sched_getaffinity(0)) if on_cpu else None,
         busy=float(mean(busy[len(busy) // 2 :])) if on_cpu else 0.0,
     )
+
+
+def line(sizes: np.ndarray, times: np.ndarray) -> tuple[float, float]:
+    """a ≥ 0 and c of the line a + c·b with the least relative errors through times of b bytes."""
+    matrix = np.stack([1 / times, sizes / times], axis=1)
+    (fixed, slope), *_ = np.linalg.lstsq(matrix, np.ones(len(sizes)), rcond=None)
+    if fixed < 0:
+        fixed, slope = 0.0, np.sum(matrix[:, 1]) / np.sum(matrix[:, 1] ** 2)
+    if slope <= 0:
+        raise ArgumentError(
+            f"measure_link: more bytes did not take longer, of {sizes.tolist()}; give larger sizes"
+        )
+    return float(fixed), float(slope)
 
 
 def _reduced(group: Communicator, device: str, nbytes: int, repeats: int) -> tuple[float, float]:

@@ -22,7 +22,7 @@ class Prediction:
 
     size           how many ranks there are
     step           from the begin of a step to that of the next one
-    compute        forward and backward pass and optimizer, on the slowest rank, if nothing were sent
+    compute        forward and backward pass and optimizer, on the slowest rank
     compression    putting gradients into buckets and compressing them
     communication  how long arrays are on their way, if nothing else ran
     sent           bytes that a rank gives to collectives in a step, as `Member.sent` counts them
@@ -246,7 +246,7 @@ class _Plan:
         return self.link.all_reduce(r.nbytes, size)
 
     def _gathering(self, size: int) -> float:
-        """The seconds in which ranks with a share of the parameters each give them to the others."""
+        """The seconds in which the ranks give each other their shares of the parameters."""
         return self.link.all_gather(self.profile.nbytes / size, size) if self.sharded else 0.0
 
     def _bytes(self, size: int) -> int:

@@ -1,6 +1,7 @@
 """A step's events: computing and sending side by side, bucket after bucket on one link."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from ..core.record import record
 
@@ -82,7 +83,7 @@ def _send(piece: Piece, compute: Piece, capacity: float, clock: list[tuple[float
 
 def _moment(due: float, clock: list[tuple[float, float]]) -> float:
     """When computing had done so much."""
-    for (before, begin), (after, end) in zip(clock, clock[1:], strict=False):
+    for (before, begin), (after, end) in pairwise(clock):
         if due <= before:
             return begin
         if due <= after:
