@@ -1,6 +1,7 @@
 """A training step of one rank as figures: when it computes what, and when gradients are final."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from statistics import NormalDist
 
@@ -134,6 +135,7 @@ def slowest(profile: StepProfile, size: int) -> float:
     return 1.0 + expected_maximum(size) * profile.spread / profile.step
 
 
+@lru_cache(maxsize=256)
 def expected_maximum(n: int) -> float:
     """Of n independent standard normal numbers: ∫ 1 − Φⁿ over x > 0, less ∫ Φⁿ over x < 0."""
     if n == 1:
