@@ -8,13 +8,15 @@
 """
 
 from .collectives import all_gather, all_reduce, barrier, broadcast, reduce_scatter
-from .link import Link
 from .measure import measure_link, measure_step
+from .network import Link
+from .parallel import DataParallel
 from .simulate import Prediction, Scaling, simulate
 from .step_profile import GradientProfile, StepProfile
 from .world import finalize, init, is_initialized, rank, size
 
 __all__ = [
+    "DataParallel",
     "GradientProfile",
     "Link",
     "Prediction",

@@ -18,7 +18,7 @@ from ..errors import ArgumentError
 from ..optim.optimizer import Optimizer
 from ..profile import gpu
 from ..transform.modes.reverse import OBSERVERS
-from .link import Link
+from .network import Link
 from .step_profile import GradientProfile, StepProfile
 from .world import world
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..core.record import record
 from ..errors import ArgumentError
 from .header import BYTES as HEADER_BYTES
-from .link import Link
+from .network import Link
 from .step_profile import GradientProfile, StepProfile, slowest
 from .timeline import BucketTimes, Piece, alone, play
 from .traffic import Round, Traffic, buckets_of, traffic_of
