@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays.make import ones
 from ..core.backends import BACKENDS
-from ..core.communicator import Communicator
+from ..core.communicator import ALONE, CONNECTED, Communicator
 from ..core.node import Leaf
 from ..errors import ArgumentError
 from ..optim.optimizer import Optimizer
@@ -20,7 +20,7 @@ from ..profile import gpu
 from ..transform.modes.reverse import OBSERVERS
 from .network import Link
 from .step_profile import GradientProfile, StepProfile
-from .world import world
+from .world import is_initialized, world
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
@@ -43,7 +43,12 @@ def measure_step(
     A step is `loss()`, `backward()`, the optimizer's step and `zero_grad()`. When gradients are
     final is seen in as many further backward passes, in which each operation is timed, and scaled
     to the time of those that are not observed. What a compiled function computes is final at its
-    end. Measure as the run will be: torchrun, for instance, gives each process one thread.
+    end. The model is one that is not wrapped by `DataParallel`, whose sending is `simulate`'s part.
+
+    In a group all ranks call it and compute at the same time; figures are means over ranks. So what
+    processes of one machine take from each other (cores, caches, the memory's bandwidth) is in
+    them: measure with as many on a machine as will run there, and as they will run; torchrun, for
+    instance, gives each one thread.
 
     >>> import weft as wf
     >>> model = wf.nn.Sequential(wf.nn.Linear(64, 64), wf.nn.Tanh(), wf.nn.Linear(64, 1))
@@ -55,29 +60,32 @@ def measure_step(
     """
     if steps < 2:
         raise ArgumentError(f"measure_step: steps={steps!r}; expected an integer of at least 2")
+    group = world() if is_initialized() else CONNECTED[ALONE]
     for _ in range(_WARM_UP):
-        _step(loss, optimizer)
-    before = process_time()
-    times = [_step(loss, optimizer) for _ in range(steps)]
-    used = process_time() - before
-    totals = [sum(t) for t in times]
-    forward, backward, rest = [median(part) for part in zip(*times, strict=True)]
+        _step(loss, optimizer, group)
     device = optimizer.entries()[0].param.device
-    return StepProfile(
-        forward,
-        backward,
-        rest,
-        _gradients(loss, optimizer, backward, steps),
-        samples,
-        stdev(totals),
-        0.0 if device.startswith("cuda") else used / sum(totals),
-        _speed(device),
-    )
+    measured = [_step(loss, optimizer, group) for _ in range(steps)]
+    forward, backward, rest, used = [median(part) for part in zip(*measured, strict=True)]
+    figures = [
+        *(forward, backward, rest, stdev([sum(m[:3]) for m in measured])),
+        *(0.0 if device.startswith("cuda") else used, _speed(device)),
+    ]
+    params = [e.param for e in optimizer.entries() if e.param.requires_grad]
+    figures += _ready(loss, params, optimizer, steps)
+    means = (group.all_reduce(np.array(figures)) / group.size).tolist()
+    gradients = [
+        GradientProfile(tuple(p.shape), min(t, 1.0) * means[1], p.dtype.itemsize)
+        for p, t in zip(params, means[6:], strict=True)
+    ]
+    return StepProfile(*means[:3], tuple(gradients), samples, *means[3:6])
 
 
-def _step(loss, optimizer: Optimizer) -> tuple[float, float, float]:
-    """The seconds of a step's three parts."""
-    moments = [_now()]
+def _step(
+    loss: Callable[[], "Tensor"], optimizer: Optimizer, group: Communicator
+) -> tuple[float, float, float, float]:
+    """The seconds of a step's three parts, and how many cores were busy."""
+    group.barrier()
+    moments, before = [_now()], process_time()
     found = loss()
     moments.append(_now())
     found.backward()
@@ -85,8 +93,9 @@ def _step(loss, optimizer: Optimizer) -> tuple[float, float, float]:
     optimizer.step()
     optimizer.zero_grad()
     moments.append(_now())
+    used = process_time() - before
     a, b, c, d = moments
-    return b - a, c - b, d - c
+    return b - a, c - b, d - c, used / (d - a)
 
 
 def _now() -> float:
@@ -112,20 +121,16 @@ class _Watch:
         self._depth -= 1
 
 
-def _gradients(loss, optimizer, backward: float, steps: int) -> tuple[GradientProfile, ...]:
-    """The gradients of the optimizer's parameters, with the medians of when they are final."""
-    params = [e.param for e in optimizer.entries() if e.param.requires_grad]
+def _ready(
+    loss: Callable[[], "Tensor"], params: Sequence[Any], optimizer: Optimizer, steps: int
+) -> list[float]:
+    """When gradients are final: medians, as shares of the backward pass."""
     runs = []
     for _ in range(steps):
         ready, total = _observed(loss(), params)
-        runs.append([t / total * backward for t in ready])
+        runs.append([t / total for t in ready])
         optimizer.zero_grad()
-    return tuple(
-        [
-            GradientProfile(tuple(p.shape), median(times), p.dtype.itemsize)
-            for p, times in zip(params, zip(*runs, strict=True), strict=True)
-        ]
-    )
+    return [median(times) for times in zip(*runs, strict=True)]
 
 
 def _observed(found: "Tensor", params: Sequence[Any]) -> tuple[list[float], float]:
