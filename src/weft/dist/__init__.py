@@ -8,6 +8,7 @@
 """
 
 from .collectives import all_gather, all_reduce, barrier, broadcast, reduce_scatter
+from .compression import PowerSGD, TopK
 from .measure import measure_link, measure_step
 from .network import Link
 from .parallel import DataParallel
@@ -19,9 +20,11 @@ __all__ = [
     "DataParallel",
     "GradientProfile",
     "Link",
+    "PowerSGD",
     "Prediction",
     "Scaling",
     "StepProfile",
+    "TopK",
     "all_gather",
     "all_reduce",
     "barrier",

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import errors
 from ..core import settings
@@ -34,6 +34,8 @@ class Member:
     sent    by collective, the bytes of the arrays that this rank gave to it, without headers
     """
 
+    _walked: ClassVar[tuple[str, ...]] = ("name", "rank", "size")  # what programs depend on
+
     def __init__(self, engine: Engine, name: str, pulse: Pulse | None = None):
         self.engine, self.name = engine, name
         self.rank, self.size = engine.rank, engine.size
@@ -61,6 +63,9 @@ class Member:
 
     def barrier(self) -> None:
         self._channel.call(partial(self._agree, "barrier", _sums_in_order()))
+
+    def compare(self, what: str) -> None:
+        self._channel.call(partial(self._agree, what, _sums_in_order()))
 
     def start(self, collective: str, x: Any, *rest: Any) -> Pending:
         return self._channel.start(partial(self._transact, _sums_in_order(), collective, x, *rest))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..core.checkpointing import CheckpointConfig
+    from .compression import Compression
     from .member import Member
 
 _OWN = frozenset(("module", "reducer"))
@@ -26,7 +27,8 @@ class DataParallel(Module):
 
     module       the model; its attributes, names and state are also this one's
     bucket_mb    megabytes of gradients that one collective reduces
-    compression  what ranks send of gradients; None: all
+    compression  what ranks send of gradients: None (all), "float16", "bfloat16", "topk",
+                 "powersgd", a `TopK` or a `PowerSGD`
 
     All ranks wrap the same model and get the parameters and buffers of rank 0. Each call of
     `backward()` through it synchronises, while it runs; in training, buffers are rank 0's at each
@@ -44,7 +46,7 @@ class DataParallel(Module):
     module: Module
     reducer: GradientReducer
 
-    def __init__(self, module: Module, bucket_mb: float = 25, compression: Any = None):
+    def __init__(self, module: Module, bucket_mb: float = 25, compression: Compression = None):
         own = vars(self)
         if not isinstance(module, Module) or isinstance(module, DataParallel):
             raise errors.ArgumentError(

@@ -12,12 +12,11 @@ from ..core.backends import BACKENDS
 from ..core.communicator import Pending
 from ..core.node import Leaf
 from ..ops import collective as rows
-from ..ops.elementwise import divide
 from ..ops.slicing import narrow
-from ..ops.structural import cast, concat, reshape
+from ..ops.structural import concat, reshape
 from ..transform.modes.watch import BEFORE, NEVER, LastUses, Visit
 from .agreement import gather_texts
-from .buckets import Bucket
+from .buckets import Bucket, digest
 
 if TYPE_CHECKING:
     from .compression import Compressor
@@ -110,8 +109,9 @@ class ReducingPass:
         self._send(bucket, flat)
 
     def _send(self, bucket: Bucket, flat: Any) -> None:
-        reduce = self._reducer.compressor.reduce
-        self._jobs.append(self._reducer.member.run(partial(reduce, bucket=bucket, flat=flat)))
+        reduce, step = self._reducer.compressor.reduce, self._reducer.steps
+        action = partial(reduce, bucket=bucket, flat=flat, step=step)
+        self._jobs.append(self._reducer.member.run(action))
 
     def finish(self) -> dict[Leaf, Any]:
         found = self._wait()
@@ -194,6 +194,8 @@ class RowPass:
             if own
         ]
         self._ended = 0
+        names = [reducer.names[k] for b in buckets for k in b.members if leaves[k] in uses]
+        self._said = f"backward pass of {len(names)} parameters {digest(*names)}"
         self._found: dict[Leaf, Any] = {}
         self.due = self._next()
 
@@ -207,7 +209,8 @@ class RowPass:
             given = [(leaf, take_cotangent(leaf, pending, self._visit)) for leaf in leaves]
             given = [(leaf, g) for leaf, g in given if g is not None]
             if given:
-                means = self._reducer.mean_by_rows([g for _, g in given])
+                means = self._reducer.mean_by_rows([g for _, g in given], self._said)
+                self._said = ""
                 self._found |= {leaf: m for (leaf, _), m in zip(given, means, strict=True)}
             self._ended += 1
         return self._next()
@@ -229,12 +232,18 @@ def _reached(bucket: Bucket, leaves: list[Leaf | None], uses: LastUses) -> list[
     return [leaf for leaf in found if leaf is not None and leaf in uses]
 
 
-def mean_by_rows(gradients: list[Any], member: Member, compressor: Compressor) -> list[Any]:
-    """The means over ranks of gradients of one dtype, by one collective."""
+def mean_by_rows(
+    gradients: list[Any], member: Member, compressor: Compressor, what: str = ""
+) -> list[Any]:
+    """The means over ranks of gradients of one dtype, by one collective.
+
+    what  what the ranks compare before; empty: nothing
+    """
     shapes = [tuple(g.shape) for g in gradients]
     flat = concat([reshape(g, (prod(g.shape),)) for g in gradients], 0)
-    total = rows.all_reduce(compressor.by_rows(flat), member.name, member.size)
-    mean = divide(cast(total, flat.dtype), member.size)
+    if what:
+        flat = rows.compare(flat, member.name, member.size, what)
+    mean = compressor.mean_by_rows(member, flat)
     found, at = [], 0
     for shape in shapes:
         n = prod(shape)

@@ -74,7 +74,7 @@ class Peer:
     def seen(self) -> str:
         """What it was doing last."""
         if self.number < 0:
-            return f"rank {self.rank} has not begun a collective yet"
+            return f"rank {self.rank} had not said yet what it does"
         return f"rank {self.rank} was last seen in {self.what} (number {self.number})"
 
     def trouble(self, number: int, now: float) -> str | None:
@@ -216,7 +216,9 @@ class Pulse:
         """The ranks that are behind a collective that cannot end, and why."""
         found = {p.rank: t for p in peers if (t := p.trouble(number, now)) is not None}
         for p in peers:
-            for r in p.lost if p.failed is not None else ():
+            if self.rank in p.lost:
+                found[p.rank] = f"rank {p.rank} has given this rank up: {p.failed}"
+            for r in {*p.lost} - {self.rank}:
                 found.setdefault(r, f"rank {p.rank} has lost rank {r}")
         return found
 

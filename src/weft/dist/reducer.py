@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakMethod, finalize
 
 import numpy as np
 
 from .. import errors
+from ..arrays.arguments import as_tensor
 from ..core.backends import BACKENDS
 from ..core.node import Leaf
 from ..core.record import record
 from ..core.settings import current, refuse_while_staging
-from ..core.value import aval_of
+from ..core.value import aval_of, wrap
 from ..optim.optimizer import BEFORE_STEP
 from ..transform.modes.watch import WATCHERS, LastUses, Visit, Watch
 from .agreement import broadcast_values, compare_models
 from .buckets import Bucket, ParameterSpec, digest, plan_buckets
-from .compression import Uncompressed
+from .compression import Compression, compressor_of
 from .passes import HeldPass, ReducingPass, RowPass, mean_by_rows
 
 if TYPE_CHECKING:
@@ -58,23 +59,25 @@ class GradientReducer:
     and of vjps are this rank's own, as inside of the function that they differentiate.
     """
 
+    _walked: ClassVar[tuple[str, ...]] = ()  # programs depend on none of its attributes
+
     def __init__(
         self,
         named_params: Iterable[tuple[str, Tensor]],
         member: Member,
         bucket_mb: float = 25,
-        compression: Any = None,
+        compression: Compression = None,
         buffers: Iterable[Tensor] = (),
     ):
         self.member = member
         self._params: dict[str, Tensor] = _each_once(named_params)
         self._nbytes = _bucket_bytes(bucket_mb)
-        self.compressor = Uncompressed()
+        self.compressor = compressor_of(compression)
         self.held: dict[int, Any] = {}  # by number of parameter, sums over waiting passes
         self.pending = 0
         self.last_sync: Sync | None = None
         self._synchronising = True
-        self._steps = 0
+        self.steps = 0
         self._thread: int | None = None  # of the pass that is running
         self._unused: set[int] = set()  # warned about
         self._order: tuple[int, ...] | None = None  # as gradients become final on rank 0
@@ -110,6 +113,53 @@ class GradientReducer:
                 f"wf.dist.DataParallel: the model has other parameters than when it was wrapped "
                 f"(new: {', '.join(changed) or 'none'}; gone: {', '.join(gone) or 'none'}); wrap "
                 "it again after such a change"
+            )
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank needs to go on to the bit: steps, order of buckets, compressor's arrays.
+
+        Arrays are under "error.<name>" and "q.<name>", with the names of parameters; they are this
+        rank's own.
+        """
+        self._refuse_waiting_state("state_dict")
+        found: dict[str, Any] = {"steps": self.steps, "order": self._order}
+        for kind, arrays in self.compressor.state.items():
+            for k, raw in arrays.items():
+                found[f"{kind}.{self.names[k]}"] = wrap(BACKENDS[type(raw)].copy(raw))
+        return found
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state of the same rank of a group of the same size.
+
+        state  what `state_dict` gave, with tensors or arrays
+        """
+        self._refuse_waiting_state("load_state_dict")
+        numbers = {name: k for k, name in enumerate(self.names)}
+        kinds: dict[str, dict[int, Any]] = {kind: {} for kind in self.compressor.state}
+        for key, value in state.items():
+            kind, _, name = key.partition(".")
+            if key in ("steps", "order"):
+                continue
+            if kind not in kinds or name not in numbers:
+                raise errors.StateMismatch(
+                    f"GradientReducer.load_state_dict: {key!r} is not of this model or not of "
+                    f"compression={self.compressor!r}; make both as when the state was saved"
+                )
+            own = self._params[name]._data
+            xp = BACKENDS[type(own)]
+            kinds[kind][numbers[name]] = xp.copy(as_tensor(value).to(xp.device_of(own))._data)
+        self.compressor.state.update(kinds)
+        order = state["order"]
+        self.steps = int(state["steps"])
+        self._order, self._plan = None if order is None else tuple(map(int, order)), None
+
+    def _refuse_waiting_state(self, what: str) -> None:
+        if self.pending:
+            raise errors.DistributedError(
+                f"GradientReducer.{what}: the gradients of {self.pending} backward passes in "
+                "no_sync() wait, which are part of no state; save and load between two steps"
             )
 
     # Accumulation
@@ -201,14 +251,14 @@ class GradientReducer:
         """A pass that synchronises has ended."""
         self._thread = None
         if not failed:
-            self.last_sync = Sync(self._steps, self.pending + 1)
+            self.last_sync = Sync(self.steps, self.pending + 1)
             self.drop()
-        self._steps += 1
+        self.steps += 1
 
     def _reducing_pass(self, trained, leaves, uses: LastUses, visit: Visit) -> Watch:
         buckets, layout = self._layout(trained)
         header = self.member.agree(
-            f"backward pass {self._steps} of {self.pending + 1} layout {layout} "
+            f"backward pass {self.steps} of {self.pending + 1} layout {layout} "
             f"parameters {self._sample()}"
         )
         if self._order is None:
@@ -244,9 +294,17 @@ class GradientReducer:
                 "last pass of a step in the way of the others"
             )
 
-    def mean_by_rows(self, gradients: list[Any]) -> list[Any]:
-        """The means over ranks of gradients of one dtype, by rows."""
-        return mean_by_rows(gradients, self.member, self.compressor)
+    def mean_by_rows(self, gradients: list[Any], what: str) -> list[Any]:
+        """The means over ranks of gradients of one dtype, by rows.
+
+        what  what the ranks compare before; empty: nothing
+        """
+        return mean_by_rows(gradients, self.member, self.compressor, what)
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters' names."""
+        return list(self._params)
 
     # Layout
 
@@ -279,10 +337,10 @@ class GradientReducer:
         found = []
         names = list(self._params)
         for i in range(min(_COMPARED, len(names))):
-            k = (self._steps * _COMPARED + i) % len(names)
+            k = (self.steps * _COMPARED + i) % len(names)
             raw = self._params[names[k]]._data
             if self._specs[k].aval.device in ("cpu", "torch") and self._specs[k].size:
-                at = np.unravel_index((self._steps * 7919) % self._specs[k].size, raw.shape)
+                at = np.unravel_index((self.steps * 7919) % self._specs[k].size, raw.shape)
                 found.append(BACKENDS[type(raw)].to_numpy(raw[at]).tobytes())
         return digest(*found)
 
@@ -291,12 +349,11 @@ class GradientReducer:
         try:
             header.wait()
         except errors.RanksDiffer as e:
-            e.add_note(
-                "A backward pass has its number, how many passes it includes, a digest of which "
-                "parameters are trained, and one of some of their values: where only the last "
-                "differs, the ranks' parameters have become different before"
-            )
-            raise
+            raise errors.RanksDiffer(
+                f"backward(): {e.message}. Said of a pass are its number, how many passes it "
+                "includes, and digests of which parameters are trained and of some of their "
+                "values: where only the last differs, the parameters have become different before"
+            ) from None
 
     def empty(self, bucket: Bucket) -> Any:
         """A new flat array of a bucket."""
@@ -305,7 +362,7 @@ class GradientReducer:
 
     def note_unused(self, numbers: list[int]) -> None:
         """Warn of parameters that have no gradient on any rank, once of each."""
-        new = [k for k in numbers if k not in self._unused]
+        new = sorted([k for k in numbers if k not in self._unused])
         if new:
             self._unused.update(new)
             names = ", ".join([repr(self._specs[k].name) for k in new[:10]])

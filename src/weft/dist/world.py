@@ -13,7 +13,7 @@ from .. import errors
 from ..core.communicator import Communicator
 from .immortal import keep_forever
 from .member import Member
-from .start import start_torch
+from .start import start_mpi, start_torch
 
 # The process's world, and what stands in for it in a context: tests run several ranks in threads.
 _world: list[Member] = []
@@ -54,20 +54,29 @@ def init(
         )
     if not 0 < timeout < float("inf"):
         raise errors.ArgumentError(f"init: timeout={timeout!r}; expected a number of seconds > 0")
-    found, pulse = start_torch(backend, float(timeout), rendezvous, os.environ)
+    if engine == "mpi":
+        if backend is not None or rendezvous is not None:
+            raise errors.ArgumentError(
+                "init: backend and rendezvous are torch.distributed's; with engine='mpi' both must "
+                "be None"
+            )
+        found, pulse = start_mpi(float(timeout), os.environ)
+    else:
+        found, pulse = start_torch(backend, float(timeout), rendezvous, os.environ)
     _world.append(Member(found, "world", pulse))
-    _leave_at_exit()
+    _watch_forks()
+    atexit.unregister(_abandon)
+    atexit.register(_abandon)  # the latest one runs first, before libraries' own
     return _world[-1]
 
 
 @cache
-def _leave_at_exit() -> None:
-    """Before a process ends it leaves its group: threads of libraries are not to outlive it."""
-    atexit.register(_abandon)
+def _watch_forks() -> None:
     os.register_at_fork(after_in_child=_disown)
 
 
 def _abandon() -> None:
+    """Before a process ends it leaves its group: threads of libraries are not to outlive it."""
     while _world:
         # What Python has printed if an error ended the program.
         _world.pop().close(abandon=sys.__dict__.get("last_value") or True)
