@@ -17,8 +17,11 @@ from ..core.node import Leaf
 from ..errors import ArgumentError
 from ..optim.optimizer import Optimizer
 from ..profile import gpu
-from ..transform.modes.reverse import OBSERVERS
+from ..transform.modes.watch import NEVER, WATCHERS, LastUses, Visit, Watch
+from .alone import AloneEngine
+from .member import Member
 from .network import Link
+from .reducer import GradientReducer
 from .step_profile import GradientProfile, StepProfile
 from .world import is_initialized, world
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 _WARM_UP = 3  # steps that are not counted
 _COPIED = 1 << 26  # bytes of the array by which the memory's speed is measured
-_SIZES = tuple([1 << k for k in range(10, 25, 2)])  # bytes of the arrays that are reduced
+_SIZES = tuple([1 << k for k in range(16, 25, 2)])  # bytes of the arrays that are reduced
 
 
 def measure_step(
@@ -40,10 +43,10 @@ def measure_step(
     samples    how many samples the share has
     steps      how many steps are timed; figures are medians
 
-    A step is `loss()`, `backward()`, the optimizer's step and `zero_grad()`. When gradients are
-    final is seen in as many further backward passes, in which each operation is timed, and scaled
-    to the time of those that are not observed. What a compiled function computes is final at its
-    end. The model is one that is not wrapped by `DataParallel`, whose sending is `simulate`'s part.
+    A step is `loss()`, `backward()`, the optimizer's step and `zero_grad()`. The backward pass
+    does what it does under `DataParallel`, in a group of one: gradients are put into buckets. When
+    they are final is seen in as many further passes. What a compiled function computes is final at
+    its end. The model is one that is not wrapped.
 
     In a group all ranks call it and compute at the same time; figures are means over ranks. So what
     processes of one machine take from each other (cores, caches, the memory's bandwidth) is in
@@ -61,23 +64,41 @@ def measure_step(
     if steps < 2:
         raise ArgumentError(f"measure_step: steps={steps!r}; expected an integer of at least 2")
     group = world() if is_initialized() else CONNECTED[ALONE]
-    for _ in range(_WARM_UP):
-        _step(loss, optimizer, group)
-    device = optimizer.entries()[0].param.device
-    measured = [_step(loss, optimizer, group) for _ in range(steps)]
+    entries = optimizer.entries()
+    params = [e.param for e in entries if e.param.requires_grad]
+    device = params[0].device
+    ready = _ready(loss, params, optimizer, steps)
+    measured = _steps(loss, optimizer, params, steps, group)
     forward, backward, rest, used = [median(part) for part in zip(*measured, strict=True)]
     figures = [
         *(forward, backward, rest, stdev([sum(m[:3]) for m in measured])),
         *(0.0 if device.startswith("cuda") else used, _speed(device)),
+        *ready,
     ]
-    params = [e.param for e in optimizer.entries() if e.param.requires_grad]
-    figures += _ready(loss, params, optimizer, steps)
     means = (group.all_reduce(np.array(figures)) / group.size).tolist()
     gradients = [
         GradientProfile(tuple(p.shape), min(t, 1.0) * means[1], p.dtype.itemsize)
         for p, t in zip(params, means[6:], strict=True)
     ]
     return StepProfile(*means[:3], tuple(gradients), samples, *means[3:6])
+
+
+def _steps(
+    loss: Callable[[], "Tensor"],
+    optimizer: Optimizer,
+    params: Sequence[Any],
+    steps: int,
+    group: Communicator,
+) -> list[tuple[float, float, float, float]]:
+    """Steps whose gradients are reduced in a group of one."""
+    alone = Member(AloneEngine(), "measure_step")
+    try:
+        reducer = GradientReducer([(str(k), p) for k, p in enumerate(params)], alone)
+        measured = [_step(loss, optimizer, group) for _ in range(_WARM_UP + steps)][_WARM_UP:]
+        del reducer  # its buckets are filled as long as it is alive
+    finally:
+        alone.close()
+    return measured
 
 
 def _step(
@@ -103,22 +124,34 @@ def _now() -> float:
     return perf_counter()
 
 
-class _Watch:
-    """Notes when a sweep comes to which node."""
+class _Moments:
+    """Notes when the gradients of leaves are final in a backward pass, and leaves them there.
 
-    def __init__(self) -> None:
-        self.moments: list[tuple[int, float]] = []
-        self._depth = 0
+    present  whether any was there at the end: another watch may have taken them
+    """
 
-    def begin_sweep(self) -> None:
-        self._depth += 1
+    def __init__(self, uses: LastUses):
+        self._waiting = sorted([(use, leaf.id, leaf) for leaf, use in uses.items()])
+        self._leaves = list(uses)
+        self.found: dict[Leaf, float] = {}
+        self.present = False
+        self.due = self._waiting[0][0]
 
-    def begin_node(self, node: Any, g: Any) -> None:
-        if self._depth == 1:
-            self.moments.append((node.id, _now()))
+    def advance(self, at: int, pending: dict[Any, Any]) -> int:
+        moment = _now()
+        while self._waiting and self._waiting[0][0] < at:
+            self.found[self._waiting.pop(0)[2]] = moment
+        self.present = any([leaf in pending for leaf in self._leaves])
+        return self._waiting[0][0] if self._waiting else NEVER
 
-    def end_sweep(self) -> None:
-        self._depth -= 1
+    def finish(self) -> dict[Leaf, Any]:
+        return {}
+
+    def abort(self) -> bool:
+        return False
+
+    def tell(self, error: BaseException) -> None:
+        return None
 
 
 def _ready(
@@ -127,45 +160,34 @@ def _ready(
     """When gradients are final: medians, as shares of the backward pass."""
     runs = []
     for _ in range(steps):
-        ready, total = _observed(loss(), params)
-        runs.append([t / total for t in ready])
+        begin, total, moments = _watched(loss(), params)
         optimizer.zero_grad()
+        if moments is None or not moments.present:
+            raise ArgumentError(
+                "measure_step: the loss depends on no parameter of the optimizer, or their model "
+                "is wrapped by wf.dist.DataParallel; measure the model before it is wrapped"
+            )
+        runs.append([(moments.found.get(p._node, begin + total) - begin) / total for p in params])
     return [median(times) for times in zip(*runs, strict=True)]
 
 
-def _observed(found: "Tensor", params: Sequence[Any]) -> tuple[list[float], float]:
-    """When each parameter's gradient is final in a backward pass, and how long that takes."""
-    last = _last_uses(found._node)
-    watch = _Watch()
-    begin = _now()
-    OBSERVERS.append(watch)
+def _watched(found: "Tensor", params: Sequence[Any]) -> tuple[float, float, _Moments | None]:
+    """When a backward pass begins, how long it takes, and when gradients are final."""
+    own, noted = {p._node for p in params}, []
+
+    def begin_watch(uses: LastUses, by_rows: bool, visit: Visit) -> Watch | None:
+        mine = {leaf: use for leaf, use in uses.items() if leaf in own}
+        noted.extend([_Moments(mine)] if mine else [])
+        return noted[-1] if mine else None
+
+    WATCHERS.append(begin_watch)
     try:
+        begin = _now()
         found.backward()
+        total = _now() - begin
     finally:
-        OBSERVERS.remove(watch)
-    end = _now()
-    moments = [*watch.moments, (0, end)]  # ids are negative, and ascend in a sweep
-    ready = []
-    for p in params:
-        use = last.get(p._node)
-        after = [t for node, t in moments if use is not None and node > use]
-        ready.append((after[0] if after else end) - begin)
-    return ready, end - begin
-
-
-def _last_uses(root: Any) -> dict[Leaf, int]:
-    """Of each leaf of a graph, the id of the node that a sweep comes to last among its users."""
-    last: dict[Leaf, int] = {}
-    waiting, seen = [root], {root}
-    while waiting:
-        node = waiting.pop()
-        for p in node.parents or ():
-            if type(p) is Leaf:
-                last[p] = max(last.get(p, node.id), node.id)
-            elif p is not None and p not in seen:
-                seen.add(p)
-                waiting.append(p)
-    return last
+        WATCHERS.remove(begin_watch)
+    return begin, total, noted[-1] if noted else None
 
 
 def _speed(device: str) -> float:

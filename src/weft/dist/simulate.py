@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.record import record
 from ..errors import ArgumentError
+from .compression import Compression
 from .header import BYTES as HEADER_BYTES
 from .network import Link
 from .step_profile import GradientProfile, StepProfile, slowest
@@ -23,7 +24,7 @@ class Prediction:
     size           how many ranks there are
     step           from the begin of a step to that of the next one
     compute        forward and backward pass and optimizer, on the slowest rank
-    compression    putting gradients into buckets and compressing them
+    compression    making gradients small, and large again
     communication  how long arrays are on their way, if nothing else ran
     sent           bytes that a rank gives to collectives in a step, as `Member.sent` counts them
     samples        of all ranks together
@@ -106,7 +107,7 @@ def simulate(
     sizes: Sequence[int] = (1, 2, 4, 8),
     *,
     overlap: bool = True,
-    compression: Any = None,
+    compression: Compression = None,
     compression_seconds: float | None = None,
     bucket_mb: float = 25.0,
     sharded: bool = False,
@@ -145,23 +146,28 @@ def simulate(
             raise ArgumentError(f"simulate: a size of {size!r}; expected integers of at least 1")
     limit = bucket_mb * _MB
     buckets = buckets_of(profile.gradients, limit, min(limit, _MB))
-    work = _work(profile, traffic, compression_seconds, plain=compression is None)
+    work = _Work(profile, traffic, compression_seconds)
     plan = _Plan(profile, link, traffic, buckets, overlap, sharded, work)
     return Scaling([plan.predict(size) for size in sizes])
 
 
-def _work(profile: StepProfile, traffic: Traffic, seconds: float | None, plain: bool) -> float:
-    """The seconds in which a byte of gradients is put into a bucket, compressed and restored."""
-    if seconds is not None:
-        return seconds / profile.nbytes
-    if profile.speed is not None:
-        return traffic.passes / profile.speed
-    if plain:
-        return 0.0
-    raise ArgumentError(
-        "simulate: what compressing takes is not known, since the profile has no speed; give "
-        "compression_seconds=…, or a profile of wf.dist.measure_step"
-    )
+class _Work:
+    """The seconds that compressing takes for each byte of gradients."""
+
+    def __init__(self, profile: StepProfile, traffic: Traffic, seconds: float | None):
+        self._traffic = traffic
+        self._given = None if seconds is None else seconds / profile.nbytes
+        self._speed = profile.speed or 1.0
+        if seconds is None and profile.speed is None and traffic.passes:
+            raise ArgumentError(
+                "simulate: what compressing takes is not known, since the profile has no speed; "
+                "give compression_seconds=…, or a profile of wf.dist.measure_step"
+            )
+
+    def per_byte(self, size: int) -> float:
+        if self._given is not None:
+            return self._given
+        return (self._traffic.passes + self._traffic.per_rank * size) / self._speed
 
 
 @record
@@ -189,10 +195,7 @@ def _machine(profile: StepProfile, link: Link, size: int) -> _Machine:
 
 @record
 class _Plan:
-    """What all numbers of ranks have in common.
-
-    work  the seconds that filling, compressing and restoring takes for each byte
-    """
+    """What all numbers of ranks have in common."""
 
     profile: StepProfile
     link: Link
@@ -200,7 +203,7 @@ class _Plan:
     buckets: list[list[GradientProfile]]
     overlap: bool
     sharded: bool
-    work: float
+    work: _Work
 
     def predict(self, size: int) -> Prediction:
         profile, machine = self.profile, _machine(self.profile, self.link, size)
@@ -234,7 +237,7 @@ class _Plan:
         """Of each bucket what is computed for it, then its way; before the first, the header."""
         found, header = [], self.link.all_gather(HEADER_BYTES, size)
         for bucket in self.buckets:
-            work = self.work * sum([g.nbytes for g in bucket])
+            work = self.work.per_byte(size) * sum([g.nbytes for g in bucket])
             way = sum([self._seconds(r, size) for r in self.traffic.rounds(bucket)])
             found.append((Piece(work, machine.demand), Piece(way + header, machine.busy)))
             header = 0.0

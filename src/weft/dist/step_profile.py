@@ -38,14 +38,13 @@ class StepProfile:
     """The measured times of a training step on one rank, with its share of the batch.
 
     forward    seconds of the forward pass
-    backward   of the backward pass
+    backward   of the backward pass, with putting gradients into buckets
     optimizer  of the optimizer's step, with what else is done once a step
     gradients  one for each parameter
     samples    how many samples the step is for
     spread     the standard deviation of the step's time, in seconds
     cores      how many processor cores are busy while it computes; 0: it computes on a GPU
-    speed      bytes per second that an elementwise operation reads and writes; None: not known,
-               and putting gradients into buckets counts as free
+    speed      bytes per second that an elementwise operation reads and writes; None: not known
 
     `measure_step` finds them; `StepProfile.even` makes one from a few published figures.
 
