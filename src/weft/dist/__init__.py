@@ -9,14 +9,23 @@
 
 from .collectives import all_gather, all_reduce, barrier, broadcast, reduce_scatter
 from .compression import PowerSGD, TopK
+from .measure import measure_link, measure_step
+from .network import Link
 from .parallel import DataParallel
 from .sharded import ShardedOptimizer
+from .simulate import Prediction, Scaling, simulate
+from .step_profile import GradientProfile, StepProfile
 from .world import finalize, init, is_initialized, rank, size
 
 __all__ = [
     "DataParallel",
+    "GradientProfile",
+    "Link",
     "PowerSGD",
+    "Prediction",
+    "Scaling",
     "ShardedOptimizer",
+    "StepProfile",
     "TopK",
     "all_gather",
     "all_reduce",
@@ -25,8 +34,11 @@ __all__ = [
     "finalize",
     "init",
     "is_initialized",
+    "measure_link",
+    "measure_step",
     "rank",
     "reduce_scatter",
+    "simulate",
     "size",
 ]
 
