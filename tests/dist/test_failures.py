@@ -11,6 +11,8 @@ import pytest
 from .processes import MPIEXEC, Started, launch
 
 SOAK = bool(os.environ.get("WEFT_SOAK"))
+# The patience of tests of stopped ranks, in seconds: real runs' would make them longer.
+SHORT = 4.0
 needs_mpi = pytest.mark.skipif(not MPIEXEC, reason="no mpiexec")
 
 # Collectives of all kinds, one after the other, until something happens: `it(number)` may make it
@@ -67,7 +69,7 @@ except wf.errors.DistributedError as e:
 """
 
 
-def start(size, engine, *, patience=2.0, timeout=60.0, who=-1, event=""):
+def start(size, engine, *, patience=12.0, timeout=60.0, who=-1, event=""):
     return Started(size, PROGRAM, [engine, patience, timeout, who, event], engine)
 
 
@@ -111,13 +113,13 @@ def lose(size, engine, how, who, seed, patience):
 @pytest.mark.parametrize("who", [0, 2])
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
 def test_a_rank_that_dies_or_stops_is_named_by_all_others(how, who):
-    lose(3, "torch", signal.Signals[how], who, f"{how} {who}", 2.0)
+    lose(3, "torch", signal.Signals[how], who, f"{how} {who}", SHORT)
 
 
 @needs_mpi
 @pytest.mark.parametrize(("how", "who"), [("SIGKILL", 1), ("SIGSTOP", 0)])
 def test_of_mpi_too(how, who):
-    lose(3, "mpi", signal.Signals[how], who, f"{how} {who}", 2.0)
+    lose(3, "mpi", signal.Signals[how], who, f"{how} {who}", SHORT)
 
 
 @pytest.mark.skipif(not SOAK, reason="50 random losses, with the patience of real runs")

@@ -148,6 +148,38 @@ def test_many_small_collectives_keep_no_memory_threads_or_files(engine):
     succeeded(launch(2, LOOP, [engine, count], engine, timeout=120.0))
 
 
+UNFINISHED = """
+import time
+import numpy as np
+import weft as wf
+from weft.dist.world import world
+wf.dist.init(timeout=20)
+x = np.ones(1000, np.float32)
+if wf.dist.rank() == 1:
+    world().start("all_reduce", x)
+    world().start("all_reduce", x)
+    if {raises}:
+        1 / 0
+else:
+    time.sleep(1.0)
+    try:
+        wf.dist.barrier()
+        print("<barrier>")
+    except wf.errors.DistributedError as e:
+        print(f"<{type(e).__name__}>")
+"""
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_process_that_ends_with_collectives_under_way(raises):
+    """It ends soon, and not by a signal; the other one is told."""
+    begin = time.monotonic()
+    first, second = launch(2, UNFINISHED.replace("{raises}", str(raises)))
+    assert (first.code, second.code) == (0, int(raises)), (first, second)
+    assert first.out in ("<PeerLost>\n", "<RanksDiffer>\n"), first
+    assert time.monotonic() - begin < 30.0
+
+
 SUSPENDED = """
 import os, time
 import weft as wf

@@ -46,7 +46,15 @@ class Peer:
         self.left: int | None = None
         self.ended = False
         self.since: float | None = None
-        self._unread = b""
+        self._unread = self._unsent = b""
+
+    def tell(self, line: bytes) -> None:
+        """Send a line; if the last one is not out yet, the rest of that instead."""
+        line = self._unsent or line
+        try:
+            self._unsent = line[self.link.send(line) :]
+        except OSError:
+            return  # reading tells whether it has ended; else it does not read, and is silent too
 
     def read(self) -> bool:
         """Take in what has come; whether the connection is still open."""
@@ -103,7 +111,7 @@ class Pulse:
     def __init__(self, rank: int, links: dict[int, socket.socket], timeout: float):
         self.rank, self._timeout = rank, timeout
         self._peers = {r: Peer(r, link) for r, link in sorted(links.items())}
-        self._state: dict[str, Any] = {"number": -1, "what": "", "failed": None, "lost": []}
+        self._state: dict[str, Any] = {"number": -1, "what": "init", "failed": None, "lost": []}
         self._state["left"] = None
         self._wake, self._woken = socket.socketpair()
         self._over = False
@@ -185,10 +193,7 @@ class Pulse:
         line = json.dumps(self._state).encode() + b"\n"
         for peer in self._peers.values():
             if not peer.ended:
-                try:
-                    peer.link.send(line)
-                except OSError:
-                    continue  # reading it tells whether it has ended or does not read any more
+                peer.tell(line)
 
     # What this rank concludes
 

@@ -15,6 +15,7 @@ from ..core.record import record
 T = TypeVar("T")
 # So long rank 0 keeps the store for the others when it leaves with an error, in seconds.
 _FAREWELL = 3.0
+_LOOK = 0.5  # seconds between two looks at the other ranks
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -111,8 +112,13 @@ def _refuse_other_launchers(environment: Mapping[str, str]) -> None:
             )
 
 
-def bounded(action: Callable[[], T], seconds: float, what: str) -> T:
-    """What an action of a library returns that may wait for longer than it promises."""
+def bounded(
+    action: Callable[[], T], seconds: float, what: str, watch: Callable[[], Any] | None = None
+) -> T:
+    """What an action of a library returns that may wait for longer than it promises.
+
+    watch  called now and then; raises if there is nothing more to wait for
+    """
     result: list[T] = []
     failure: list[Exception] = []
 
@@ -124,7 +130,11 @@ def bounded(action: Callable[[], T], seconds: float, what: str) -> T:
 
     thread = threading.Thread(target=run, name="weft-rendezvous", daemon=True)
     thread.start()
-    thread.join(seconds)
+    until = monotonic() + seconds
+    while thread.is_alive() and monotonic() < until:
+        thread.join(min(_LOOK, max(0.0, until - monotonic())))
+        if watch is not None and thread.is_alive():
+            watch()
     if failure and isinstance(failure[0], errors.DistributedError):
         raise failure[0]
     if failure:

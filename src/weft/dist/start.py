@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -48,6 +49,7 @@ def start_torch(
         lambda: torch_engine.gloo(own, place.rank, place.size, card["address"], seconds),
         seconds,
         f"gloo did not connect rank {place.rank} with all ranks",
+        partial(pulse.check, monotonic()),
     )
     host = torch_engine.TorchEngine(group, pulse)
     if chosen == "gloo":
