@@ -102,7 +102,7 @@ def segment_of(schedule: Schedule, segment: int) -> list[ScheduleStep]:
     """The native steps of a segment: those between two library calls."""
     from ..compiler.ir.calls import cut  # loaded with programs
 
-    return cut(schedule)[0][segment]
+    return [*cut(schedule)[0][segment]]
 
 
 def step_work(schedule: Schedule, step: ScheduleStep) -> Work:

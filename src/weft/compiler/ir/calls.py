@@ -7,7 +7,9 @@ its result, or that writes into an input: an input is unchanged if a collective 
 from enum import Enum
 
 from ...core.record import record
-from .schedule import LibraryStep, Schedule, ScheduleStep
+from .schedule import GemmStep, GuardStep, KernelStep, LibraryStep, NativeStep, Schedule, TiledStep
+
+OwnStep = KernelStep | GemmStep | TiledStep | NativeStep | GuardStep
 
 
 class Part(Enum):
@@ -26,9 +28,9 @@ class Call:
     part: Part
 
 
-def cut(schedule: Schedule) -> tuple[list[list[ScheduleStep]], list[Call]]:
+def cut(schedule: Schedule) -> tuple[list[list[OwnStep]], list[Call]]:
     """The native steps in segments, and the calls between them: one segment more than calls."""
-    segments: list[list[ScheduleStep]] = [[]]
+    segments: list[list[OwnStep]] = [[]]
     calls: list[Call] = []
     ends: dict[int, list[LibraryStep]] = {}
     for k, step in enumerate(schedule.steps):
