@@ -244,6 +244,30 @@ def test_compiled_passes_that_use_other_parameters_are_refused():
         run(2, rank)
 
 
+@pytest.mark.parametrize("given", ["wrapper", "model", "parameter"])
+def test_models_and_parameters_among_the_arguments_of_compiled_functions(given):
+    """Their leaves are others there, which are synchronised all the same."""
+
+    def rank(r):
+        wrapper = wf.dist.DataParallel(mlp())
+        x, y = shard(data(8), r, 2)
+        model = wrapper.module if given == "model" else wrapper
+        if given == "parameter":
+            step = wf.compile(lambda p, x, y: loss_of(model, x, y).backward())
+        else:
+            step = wf.compile(lambda m, x, y: loss_of(m, x, y).backward())
+        for _ in range(2):
+            wrapper.zero_grad()
+            step(wrapper.get_parameter("0.weight") if given == "parameter" else model, x, y)
+        return gradients(wrapper)
+
+    one = mlp()
+    loss_of(one, *shard(data(8), 0, 1)).backward()
+    for found in run(2, rank):
+        for name, g in found.items():
+            np.testing.assert_allclose(g, gradients(one)[name], rtol=1e-12, atol=1e-14)
+
+
 def test_frozen_parameters_and_others_keep_their_gradients():
     """Also those frozen or unfrozen later; a leaf outside of the model stays this rank's own."""
 
