@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ..amp import AmpConfig, GradScaler, PrecisionMode
     from ..arrays.types import Device, DTypeLike
     from ..core.checkpointing import CheckpointConfig
+    from ..dist.reducer import GradientReducer
     from ..io import Checkpoint
     from ..nn.module import Module
     from ..optim.groups import AnyOptimizer
@@ -461,6 +462,7 @@ class Trainer:
             steps.close()
             raise
         finally:
+            stepper.reducing.clear()
             self._stepper = None
         self._save_if_moved()
         self.callbacks.call("on_fit_end", self)
@@ -482,7 +484,16 @@ class Trainer:
             self.checkpoint,
             self._show_gradients if self.callbacks.define("on_gradients") else None,
             self.ranks,
+            self._reducers(),
         )
+
+    def _reducers(self) -> list[GradientReducer]:
+        """What averages gradients while backward passes run; compiled steps have that in them."""
+        if self.ranks.group is None or self.compile:
+            return []
+        from ..dist.reducer import GradientReducer  # most runs have no other ranks
+
+        return [GradientReducer(arguments.trained_parameters(self.optimizer), self.ranks.group)]
 
     def _kind_of_step(self) -> type[Stepper]:
         if not self.compile:
