@@ -5,12 +5,14 @@ import os
 import numpy as np
 import pytest
 import torch
+from tests.dist.threads import run
 
+import weft as wf
 from weft.train import joint
 from weft.train.objective import Counts
 from weft.train.parts import Part
 
-from .dist_ways import Way, arrays, check, differences, draw_way
+from .dist_ways import Way, arrays, check, differences, draw_way, squares
 
 SOAK = bool(os.environ.get("WEFT_SOAK"))
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
@@ -84,7 +86,12 @@ def ranks_weigh_the_same(monkeypatch):
 
 
 def gradients_stay_apart(monkeypatch):
+    monkeypatch.setattr(wf.train.Trainer, "_reducers", lambda self: [])
     monkeypatch.setattr(joint, "sum_gradients", lambda ranks, pairs: None)
+
+
+def means_stay_means(monkeypatch):
+    monkeypatch.setattr(joint, "multiply_gradients", lambda pairs, factor: None)
 
 
 def validation_of_one(monkeypatch):
@@ -97,7 +104,8 @@ def buffers_stay_apart(monkeypatch):
 
 
 UNEVEN = Way(2, 12, samples=9, batch=4, dtype="float64", ema=0.9, validate=2, means=True)
-FAULTS = [everyone_counts, ranks_weigh_the_same, gradients_stay_apart, validation_of_one]
+FAULTS = [everyone_counts, ranks_weigh_the_same, gradients_stay_apart, means_stay_means]
+FAULTS += [validation_of_one]
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, buffers_stay_apart])
@@ -108,3 +116,30 @@ def test_the_comparison_finds_planted_faults(fault, monkeypatch):
     fault(monkeypatch)
     found = {p for p in differences(UNEVEN, one, UNEVEN.together()) if "mean:" not in p}
     assert found, fault
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_parameters_that_some_ranks_or_none_use(ranks):
+    """Where only other ranks' samples use a parameter, it gets their gradient; else it stays."""
+
+    def only_some(model, pair):
+        value, metrics = squares(model, pair)
+        large = pair[0][:, 0] > 1.0
+        if large.any().item():
+            value = value + (model.seldom * large.to("float64")[:, None]).mean()
+        return value, metrics
+
+    class Extra(Way):
+        def model(self, rank):
+            made = super().model(rank)
+            made.seldom = wf.Parameter(wf.ones(1, dtype="float64"))
+            made.never = wf.Parameter(wf.ones(1, dtype="float64"))
+            return made
+
+    way = Extra(ranks, 20, samples=26, batch=5, dtype="float64", optimizer="AdamW", lr=0.02)
+    one = way.fit(way.trainer(0, False, loss=only_some))
+    with pytest.warns(UserWarning, match="'never'"):
+        several = run(ranks, lambda rank: way.fit(way.trainer(rank, True, loss=only_some)))
+    assert differences(way, one, several) == []
+    assert one.model.never.item() == several[0].model.never.item() == 1.0
+    assert one.model.seldom.item() < 0.99

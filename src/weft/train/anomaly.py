@@ -35,6 +35,7 @@ def find_operation(
     shares   of each batch in the step's means
     """
     stepper.release()
+    stepper.reducing.clear()  # each rank looks by itself
     eager = Stepper(**{f.name: getattr(stepper, f.name) for f in fields(Stepper)})
     with _unchanged(eager, drawn):
         try:

@@ -58,6 +58,14 @@ def sum_gradients(ranks: Ranks, pairs: Pairs) -> None:
                 p.grad = part.reshape(p.shape)
 
 
+def multiply_gradients(pairs: Pairs, factor: int) -> None:
+    """Multiply the gradients that there are."""
+    with no_grad():
+        for _, p in pairs:
+            if p.grad is not None:
+                p.grad = p.grad.detach() * factor
+
+
 def fill_gradients(pairs: Pairs, missing: Iterable[int]) -> None:
     """Give parameters zeros as gradients that only the losses of other ranks depend on.
 
