@@ -51,19 +51,18 @@ class ThreadEngine:
         return self._meeting.exchange(self.rank, xp.copy(x))
 
     def all_reduce(self, x, kind):
-        both = {"sum": lambda a, b: a + b, "max": _maximum, "min": _minimum}[kind]
-        return reduce(both, self._all("all_reduce", x)) + 0
+        both = {"sum": _add, "max": _maximum, "min": _minimum}[kind]
+        return BACKENDS[type(x)].copy(reduce(both, self._all("all_reduce", x)))
 
     def all_gather(self, x):
         return _stack(self._all("all_gather", x))
 
     def all_to_all(self, x):
-        return _stack([v[self.rank] for v in self._all("all_to_all", x)])
+        return _stack([v[self.rank, ...] for v in self._all("all_to_all", x)])
 
     def reduce_scatter(self, x):
-        return (
-            reduce(lambda a, b: a + b, [v[self.rank] for v in self._all("reduce_scatter", x)]) + 0
-        )
+        rows = [v[self.rank, ...] for v in self._all("reduce_scatter", x)]
+        return BACKENDS[type(x)].copy(reduce(_add, rows))
 
     def broadcast(self, x, root):
         xp = BACKENDS[type(x)]
@@ -82,12 +81,21 @@ def _stack(arrays):
     )
 
 
-def _maximum(a, b):
-    return np.maximum(a, b) if isinstance(a, np.ndarray) else a.maximum(b)
+def _combine(numpy_name, torch_name):
+    """A function of two arrays that keeps arrays without axes arrays."""
+    ufunc = getattr(np, numpy_name)
+
+    def combine(a, b):
+        if isinstance(a, np.ndarray):
+            return np.asarray(ufunc(a, b))
+        return getattr(a, torch_name)(b)
+
+    return combine
 
 
-def _minimum(a, b):
-    return np.minimum(a, b) if isinstance(a, np.ndarray) else a.minimum(b)
+_add = _combine("add", "add")
+_maximum = _combine("maximum", "maximum")
+_minimum = _combine("minimum", "minimum")
 
 
 def run(size: int, program, before=None) -> list:
