@@ -131,9 +131,9 @@ def test_steps_launched_after_a_bad_one_change_nothing(tmp_path):
 def forget_flag(monkeypatch):
     launch = WholeStepper.launch
 
-    def not_sticky(self, batches, lr):
+    def not_sticky(self, batches, lr, counts):
         self._flag.reset()
-        return launch(self, batches, lr)
+        return launch(self, batches, lr, counts)
 
     monkeypatch.setattr(WholeStepper, "launch", not_sticky)
 

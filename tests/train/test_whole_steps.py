@@ -76,12 +76,12 @@ def test_a_launch_on_cuda_waits_for_nothing(monkeypatch):
     way, launch, count = Way(3), WholeStepper.launch, 0
     way.accumulate, way.samples, way.ema = 2, 24, 0.9
 
-    def launched(self, batches, lr):
+    def launched(self, batches, lr, counts):
         nonlocal count
         count += 1
         torch.cuda.set_sync_debug_mode("error" if count > 3 else "default")  # compiled, captured
         try:
-            return launch(self, batches, lr)
+            return launch(self, batches, lr, counts)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
@@ -102,13 +102,13 @@ def test_a_launch_on_an_emulated_gpu_waits_for_nothing(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("a value is read on the host")
 
-    def launched(self, batches, lr):
+    def launched(self, batches, lr, counts):
         nonlocal count
         count += 1
         with pytest.MonkeyPatch.context() as patch:
             for name in WAITS if count > 2 else ():  # compiled, captured
                 patch.setattr(torch.Tensor, name, refuse)
-            return launch(self, batches, lr)
+            return launch(self, batches, lr, counts)
 
     monkeypatch.setattr(WholeStepper, "launch", launched)
     monkeypatch.setattr(WholeStepper, "runs_ahead", True)

@@ -27,6 +27,8 @@ True
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import ceil, prod
 from numbers import Complex, Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -109,6 +111,45 @@ def set_state(state: dict[str, int]) -> None:
             "wf.deterministic with the operation_seeds that it was saved under"
         )
     (determinism or default_generator).load_state_dict(state)
+
+
+@contextmanager
+def folded(rank: int) -> Iterator[None]:
+    """A block whose draws from the default streams are those of a rank; rank 0's are the usual.
+
+    Positions go on through the block: the same draws move all ranks' streams to the same place.
+    Generators that are given to operations are not folded.
+
+    rank  of a process
+
+    >>> import weft as wf
+    >>> from weft.arrays.random import folded
+    >>> found = []
+    >>> for rank in (0, 1):
+    ...     wf.random.seed(0)
+    ...     with folded(rank):
+    ...         found.append(wf.rand(2).tolist())
+    ...     found.append(wf.rand(2).tolist())
+    >>> found[0] == found[2], found[1] == found[3]
+    (False, True)
+    """
+    if rank == 0:
+        yield
+        return
+    determinism = current.get().determinism
+    streams = [default_generator]
+    if determinism is not None:
+        streams = list(
+            {id(g): g for g in (determinism.generator, *determinism.streams.values())}.values()
+        )
+    before = [g.here() for g in streams]
+    for g in streams:
+        g.load_state_dict(g.fork(f"rank {rank}").state_dict() | {"position": g.position})
+    try:
+        yield
+    finally:
+        for g, (key, nonce, _) in zip(streams, before, strict=True):
+            g.load_state_dict({"key": key, "nonce": nonce, "position": g.position})
 
 
 def stream_for(op: str, generator: Generator | None) -> Generator:

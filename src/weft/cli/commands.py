@@ -85,6 +85,7 @@ def train(
     """Train adapters; a run that was interrupted goes on."""
     from ..diffusion.training.check import check_run
     from ..diffusion.training.config import read_config
+    from ..diffusion.training.joining import joined
     from ..diffusion.training.run import check_step, prepare_data, train_on
 
     read = read_config(config)
@@ -100,12 +101,15 @@ def train(
             return f"stopped before a checkpoint; `weft train {config}` begins anew, with its cache"
         return f"stopped; `weft train {config}` goes on from step {done[-1]}"
 
-    with stoppable(say, goes_on):
+    with stoppable(say, goes_on), joined(read) as (own, ranks):
         with _Stages() as stages:
-            data = prepare_data(read, stages.show, from_step)
-        show(data.report, notes)
-        file = train_on(read, data, from_step)
-    show(f"adapter: {file}")
+            shown = stages.show if ranks.first else None
+            data = prepare_data(own, shown, from_step)
+        if ranks.first:
+            show(data.report, notes)
+        file = train_on(own, data, from_step)
+    if ranks.first:
+        show(f"adapter: {file}")
 
 
 @app.command()

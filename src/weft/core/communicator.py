@@ -54,6 +54,10 @@ class Communicator(Protocol):
         """Return when all ranks have called it."""
         ...
 
+    def compare(self, what: str) -> None:
+        """Raise unless all ranks call it with the same text."""
+        ...
+
     def start(self, collective: str, x: Any, *rest: Any) -> Pending:
         """Run a collective in the background, after those that were started or called before.
 
@@ -114,6 +118,9 @@ class Alone:
         return BACKENDS[type(x)].copy(x)
 
     def barrier(self) -> None:
+        return None
+
+    def compare(self, what: str) -> None:
         return None
 
     def start(self, collective: str, x: Any, *rest: Any) -> Pending:

@@ -8,11 +8,16 @@
 """
 
 from .collectives import all_gather, all_reduce, barrier, broadcast, reduce_scatter
+from .compression import PowerSGD, TopK
+from .parallel import DataParallel
 from .sharded import ShardedOptimizer
 from .world import finalize, init, is_initialized, rank, size
 
 __all__ = [
+    "DataParallel",
+    "PowerSGD",
     "ShardedOptimizer",
+    "TopK",
     "all_gather",
     "all_reduce",
     "barrier",

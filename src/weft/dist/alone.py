@@ -11,8 +11,12 @@ class AloneEngine:
 
     rank, size = 0, 1
 
-    def all_reduce(self, x: Any, kind: Reduction) -> Any:
-        return BACKENDS[type(x)].copy(x)
+    def all_reduce(self, x: Any, kind: Reduction, out: Any = None) -> Any:
+        if out is None:
+            return BACKENDS[type(x)].copy(x)
+        if out is not x:
+            BACKENDS[type(x)].overwrite(out, x)
+        return out
 
     def all_gather(self, x: Any) -> Any:
         return BACKENDS[type(x)].copy(x)[None]
@@ -29,5 +33,5 @@ class AloneEngine:
     def barrier(self) -> None:
         return None
 
-    def close(self) -> None:
+    def close(self, failed: bool = False) -> None:
         return None

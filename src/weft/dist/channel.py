@@ -3,7 +3,10 @@
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread
+from types import TracebackType
 from typing import Any
+
+from .. import errors
 
 
 class Job:
@@ -42,16 +45,19 @@ class Channel:
     """Runs the collectives of a group in the order in which they were started or called.
 
     After one that fails the ranks are no longer in step, so all later ones raise the same error.
+
+    failed  called with the error of the first collective that fails
     """
 
-    def __init__(self, name: str):
-        self._name = name
+    def __init__(self, name: str, failed: Callable[[BaseException], Any]):
+        self._name, self._failed = name, failed
         self.changed = Condition()
         self._waiting: deque[Job] = deque()
         self._busy = False  # a collective is running, here or in the thread
         self._thread: Thread | None = None
         self._closed = False
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
+        self._traceback: TracebackType | None = None  # of the failure
 
     def call(self, action: Callable[[], Any]) -> Any:
         """Run a collective after those that were started; here, where none are left."""
@@ -69,13 +75,27 @@ class Channel:
 
     def run(self, action: Callable[[], Any]) -> Any:
         """Run an action now; after one that has failed, none runs."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure.with_traceback(self._traceback)  # which does not grow by each call
         try:
             return action()
         except Exception as e:
-            self._failure = e
+            self.fail(e)
             raise
+        except BaseException as e:  # an interrupt: the others are in a collective that this left
+            self.fail(
+                errors.DistributedError(
+                    f"a collective was left by {type(e).__name__}, so the ranks are no longer in "
+                    "step: call wf.dist.finalize() and, on all ranks, wf.dist.init() again"
+                )
+            )
+            raise
+
+    def fail(self, error: Exception) -> None:
+        """Let all later collectives raise an error."""
+        if self.failure is None:
+            self.failure, self._traceback = error, error.__traceback__
+            self._failed(error)
 
     def start(self, action: Callable[[], Any]) -> Job:
         """Run a collective in the background."""
@@ -102,10 +122,23 @@ class Channel:
                 self._busy = False
                 self.changed.notify_all()
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """Finish what was started, and end the thread."""
         with self.changed:
             self._closed = True
             self.changed.notify_all()
         if self._thread is not None:
             self._thread.join()
+
+    def abandon(self, error: BaseException | None) -> None:
+        """Let what was started, and is not done, never be done.
+
+        error  why; None: this fails only if something is under way
+        """
+        with self.changed:
+            self._closed = True
+            idle = not (self._busy or self._waiting)
+            self.changed.notify_all()
+        if error is not None or not idle:
+            left = errors.DistributedError("this process ended while collectives were under way")
+            self.fail(error if isinstance(error, Exception) else left)

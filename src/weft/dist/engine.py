@@ -1,7 +1,11 @@
 """What carries arrays between processes, one collective at a time."""
 
+from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
+import numpy as np
+
+from ..core.backends import BACKENDS
 from ..core.communicator import Reduction
 
 
@@ -15,7 +19,13 @@ class Engine(Protocol):
     rank: int
     size: int
 
-    def all_reduce(self, x: Any, kind: Reduction) -> Any: ...
+    def all_reduce(self, x: Any, kind: Reduction, out: Any = None) -> Any:
+        """Elementwise over ranks, of the dtypes in `reductions.NATIVE`; in any order.
+
+        out  a contiguous array that the result is written into; x itself, for instance
+        """
+        ...
+
     def all_gather(self, x: Any) -> Any:
         """The arrays of all ranks, of shape (size, *x.shape)."""
         ...
@@ -25,11 +35,117 @@ class Engine(Protocol):
         ...
 
     def reduce_scatter(self, x: Any) -> Any:
-        """Of x of shape (size, …), this rank's row of the sum over ranks."""
+        """Of x of shape (size, …), this rank's row of the sum over ranks, in any order."""
         ...
 
     def broadcast(self, x: Any, root: int) -> Any: ...
     def barrier(self) -> None: ...
-    def close(self) -> None:
-        """Leave the group; no other method is called afterwards."""
+    def close(self, failed: bool = False) -> None:
+        """Leave the group; no other method is called afterwards.
+
+        failed  whether a collective has failed, so that others may never come to an end
+        """
         ...
+
+
+def as_bytes(x: np.ndarray) -> np.ndarray:
+    """The memory of a contiguous array."""
+    return x.reshape(-1).view(np.uint8)
+
+
+# Sums of these are sums of the numbers that they are made of, or have the same bits.
+_SUMMED_AS = {"c8": "f4", "c16": "f8", "u4": "i4", "u8": "i8"}
+
+
+def numbers(x: np.ndarray) -> np.ndarray:
+    """The memory of a contiguous array as numbers that libraries know how to add."""
+    flat = x.reshape(-1)
+    known = _SUMMED_AS.get(x.dtype.str[1:])
+    return flat if known is None else flat.view(known)
+
+
+def _writable(x: Any) -> np.ndarray:
+    """A contiguous array in host memory with the values of x: x itself, or a copy."""
+    found = np.ascontiguousarray(BACKENDS[type(x)].to_numpy(x)).reshape(x.shape)
+    return found if found.flags.writeable else found.copy()
+
+
+class HostEngine(ABC):
+    """An engine whose library carries contiguous NumPy arrays: others are converted here.
+
+    What moves is carried as bytes, and what is added as `numbers`, so a library needs no names of
+    dtypes. Nothing is carried for arrays without elements.
+    """
+
+    rank: int
+    size: int
+
+    def all_reduce(self, x: Any, kind: Reduction, out: Any = None) -> Any:
+        xp = BACKENDS[type(x)]
+        if out is None:
+            y = np.array(xp.to_numpy(x), order="C").reshape(x.shape)
+        else:
+            if out is not x:
+                xp.overwrite(out, x)
+            y = _writable(out)
+        if y.size:
+            self._all_reduce(numbers(y), kind)
+        if out is None:
+            return _like(x, y)
+        if not np.may_share_memory(y, xp.to_numpy(out)):
+            xp.overwrite(out, _like(x, y))
+        return out
+
+    def all_gather(self, x: Any) -> Any:
+        mine = _writable(x)
+        every = np.empty((self.size, *mine.shape), mine.dtype)
+        if every.size:
+            self._all_gather(as_bytes(mine), as_bytes(every))
+        return _like(x, every)
+
+    def all_to_all(self, x: Any) -> Any:
+        mine = _writable(x)
+        came = np.empty(mine.shape, mine.dtype)
+        if came.size:
+            self._all_to_all(as_bytes(mine), as_bytes(came))
+        return _like(x, came)
+
+    def reduce_scatter(self, x: Any) -> Any:
+        mine = _writable(x)
+        part = np.empty(mine.shape[1:], mine.dtype)
+        if part.size:
+            self._reduce_scatter(numbers(mine), numbers(part))
+        return _like(x, part)
+
+    def broadcast(self, x: Any, root: int) -> Any:
+        y = np.array(BACKENDS[type(x)].to_numpy(x), order="C").reshape(x.shape)
+        if y.size:
+            self._broadcast(as_bytes(y), root)
+        return _like(x, y)
+
+    @abstractmethod
+    def _all_reduce(self, x: np.ndarray, kind: Reduction) -> None:
+        """Reduce in place."""
+
+    @abstractmethod
+    def _all_gather(self, x: np.ndarray, into: np.ndarray) -> None: ...
+    @abstractmethod
+    def _all_to_all(self, x: np.ndarray, into: np.ndarray) -> None: ...
+    @abstractmethod
+    def _reduce_scatter(self, x: np.ndarray, into: np.ndarray) -> None:
+        """x may be overwritten by nobody; `into` has a part of x's length."""
+
+    @abstractmethod
+    def _broadcast(self, x: np.ndarray, root: int) -> None:
+        """Overwrite x but on the rank `root`."""
+
+    @abstractmethod
+    def barrier(self) -> None: ...
+    @abstractmethod
+    def close(self, failed: bool = False) -> None: ...
+
+
+def _like(x: Any, y: np.ndarray) -> Any:
+    """An array of the kind of x, where x lies, with the memory of y where that can be."""
+    xp = BACKENDS[type(x)]
+    return xp.adopt(y, xp.device_of(x))

@@ -3,38 +3,59 @@
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
+
+from .. import errors
+from ..core import settings
 from ..core.backends import BACKENDS
 from ..core.communicator import CONNECTED, Pending, Reduction
+from . import reductions
 from .channel import Channel
 from .engine import Engine
-from .header import Header, compare
+from .header import BYTES, Header, compare
+from .pulse import Pulse
+
+# Arrays of at most so many bytes travel beside their headers: one collective instead of two.
+_BESIDE = 512
+
+
+def _sums_in_order() -> bool:
+    """Whether sums are to be in the order of ranks, here where the caller is."""
+    return settings.current.get().determinism is not None
 
 
 class Member:
     """A `Communicator` over an engine.
 
     A transaction is a header, which the ranks compare, and one collective or more that it stands
-    for. So ranks that do different things are told so instead of mixing their arrays up.
+    for. So ranks that do different things are told so instead of mixing their arrays up. Under
+    `wf.deterministic`, where a transaction begins, its sums are in the order of ranks.
 
     engine  what carries the arrays
     name    the group's name, by which rows of recorded and compiled programs find it
+    pulse   of the ranks; None: all of them are in this process
     sent    by collective, the bytes of the arrays that this rank gave to it, without headers
     """
 
-    def __init__(self, engine: Engine, name: str):
+    _walked: ClassVar[tuple[str, ...]] = ("name", "rank", "size")  # what programs depend on
+
+    def __init__(self, engine: Engine, name: str, pulse: Pulse | None = None):
         self.engine, self.name = engine, name
         self.rank, self.size = engine.rank, engine.size
         self.sent: Counter[str] = Counter()
-        self._channel = Channel(name)
+        self._pulse = pulse
+        self._channel = Channel(name, pulse.fail if pulse is not None else lambda error: None)
         self._number = 0  # of transactions
+        self._ordered = False  # the sums of the transaction that is under way
         CONNECTED[name] = self
 
     # Collectives, a transaction each
 
-    def all_reduce(self, x: Any, kind: Reduction = "sum") -> Any:
-        return self._call("all_reduce", x, kind)
+    def all_reduce(self, x: Any, kind: Reduction = "sum", out: Any = None) -> Any:
+        """Elementwise over all ranks' arrays; `out`, x itself for instance, is overwritten."""
+        return self._call("all_reduce", x, kind, *(() if out is None else (out,)))
 
     def all_gather(self, x: Any) -> Any:
         return self._call("all_gather", x)
@@ -46,22 +67,34 @@ class Member:
         return self._call("broadcast", x, root)
 
     def barrier(self) -> None:
-        self._channel.call(partial(self._agree, "barrier"))
+        self._channel.call(partial(self._agree, "barrier", _sums_in_order()))
+
+    def compare(self, what: str) -> None:
+        self._channel.call(partial(self._agree, what, _sums_in_order()))
 
     def start(self, collective: str, x: Any, *rest: Any) -> Pending:
-        return self._channel.start(partial(self._transact, collective, x, *rest))
+        return self._channel.start(partial(self._transact, _sums_in_order(), collective, x, *rest))
 
     def _call(self, collective: str, x: Any, *rest: Any) -> Any:
-        return self._channel.call(partial(self._transact, collective, x, *rest))
+        return self._channel.call(partial(self._transact, _sums_in_order(), collective, x, *rest))
 
-    def _transact(self, collective: str, x: Any, *rest: Any) -> Any:
+    def _transact(self, ordered: bool, collective: str, x: Any, *rest: Any) -> Any:
         if collective == "all_reduce" and not rest:
             rest = ("sum",)
-        said = " ".join(
-            map(str, (collective, *rest, BACKENDS[type(x)].dtype_of(x), tuple(x.shape)))
-        )
-        self._agree(said)
-        return self.perform(collective, x, *rest)
+        xp = BACKENDS[type(x)]
+        dtype, shape, device = xp.dtype_of(x), tuple(x.shape), xp.device_of(x)
+        what = " ".join(map(str, (collective, *rest[:1], dtype, shape)))
+        if self.size == 1 or xp.nbytes(x) > _BESIDE or device.startswith("cuda"):
+            self._agree(what, ordered)
+            return self.perform(collective, x, *rest)
+        self.sent[collective] += xp.nbytes(x)
+        came = self._agree(what, ordered, xp.to_numpy(x).tobytes())
+        every = np.frombuffer(came, dtype).reshape(self.size, *shape)
+        y = xp.adopt(reductions.of_rows(every, self.rank, collective, *rest[:1]), device)
+        if len(rest) < 2:
+            return y
+        xp.overwrite(rest[1], y)
+        return rest[1]
 
     # Transactions of several collectives
 
@@ -71,24 +104,62 @@ class Member:
         If they differ, the transaction and all later ones raise. What the header stands for is
         started next, by `run`.
         """
-        return self._channel.start(partial(self._agree, what))
+        return self._channel.start(partial(self._agree, what, _sums_in_order()))
 
     def run(self, action: Callable[["Member"], Any]) -> Pending:
         """Run a part of a transaction in the background: `action(member)` calls `perform`."""
         return self._channel.start(partial(action, self))
 
-    def _agree(self, what: str) -> None:
-        header = Header(self._number, what)
+    def _agree(self, what: str, ordered: bool, beside: bytes = b"") -> bytes:
+        """Begin a transaction; what all ranks sent beside their headers."""
+        said = f"{what}, sums in rank order" if ordered else what
+        header = Header(self._number, said)
+        if self._pulse is not None:
+            self._pulse.begin(self._number, said)
         self._number += 1
-        compare(self.engine.all_gather(header.pack()))
+        self._ordered = ordered
+        if self.size == 1:
+            return beside
+        # All of one length, so that ranks that differ exchange their headers all the same.
+        packed = bytearray(header.pack().ljust(BYTES + _BESIDE, b"\0"))
+        packed[BYTES : BYTES + len(beside)] = beside
+        rows = self.engine.all_gather(np.frombuffer(packed, np.uint8))
+        compare(rows[:, :BYTES])
+        return rows[:, BYTES : BYTES + len(beside)].tobytes()
 
     def perform(self, collective: str, x: Any, *rest: Any) -> Any:
         """A collective of a transaction that is under way, without a header of its own."""
         self.sent[collective] += BACKENDS[type(x)].nbytes(x)
+        if collective == "all_reduce":
+            return reductions.all_reduce(self.engine, x, *rest, ordered=self._ordered)
+        if collective == "reduce_scatter":
+            return reductions.reduce_scatter(self.engine, x, ordered=self._ordered)
         return getattr(self.engine, collective)(x, *rest)
 
-    def close(self) -> None:
-        """Leave the group."""
-        self._channel.close()
+    # The end
+
+    def close(self, abandon: BaseException | bool = False) -> None:
+        """Leave the group, after the collectives that were started.
+
+        abandon  leave them unfinished: the error that ends this process, or True
+        """
+        if abandon:
+            self._channel.abandon(abandon if isinstance(abandon, BaseException) else None)
+        else:
+            self._channel.finish()
         CONNECTED.pop(self.name, None)
-        self.engine.close()
+        if self._pulse is not None:
+            self._pulse.leave(self._number)
+        self.engine.close(self._channel.failure is not None)
+
+    def disown(self) -> None:
+        """In a forked process: let go of what is the parent's."""
+        CONNECTED.pop(self.name, None)
+        self._channel.fail(
+            errors.DistributedError(
+                f"this process was forked from rank {self.rank} and is no rank of the group "
+                f"{self.name!r}: call collectives in the process that called wf.dist.init()"
+            )
+        )
+        if self._pulse is not None:
+            self._pulse.forget()

@@ -174,6 +174,17 @@ def inner_graphs(static: Static) -> Iterator[Graph]:
             yield from s.graphs
 
 
+def communicates(e: Equation) -> bool:
+    """Whether an equation, or one inside of it, joins arrays of several processes.
+
+    All of them must run it equally often and in the same order, whether its result is needed or
+    not.
+    """
+    if e.op.collective:
+        return True
+    return any([communicates(inner) for g in inner_graphs(e.static) for inner in g.equations])
+
+
 def structure_of(e: Equation) -> Any:
     """The loop or branch that an equation is; None for other equations."""
     return e.static[0] if e.op.name in NAMES.values() and e.static else None

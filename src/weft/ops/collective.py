@@ -131,3 +131,21 @@ reduce_onto: Caller = linear(
     batch=pointwise,
     sample=samples("rooted"),
 )
+
+
+def _compare(xp, x, group, size, what):
+    connected(group, size).compare(what)
+    return xp.copy(xp.whole(x))
+
+
+# The array itself, once all ranks have compared a text: what the program is about to do.
+compare: Caller = linear(
+    "compare_ranks",
+    reads="",
+    compute=_compare,
+    shape=lambda x, group, size, what: x,
+    transpose=[lambda g, x, group, size, what: g],
+    collective=True,
+    batch=pointwise,
+    sample=samples("compared"),
+)

@@ -13,7 +13,7 @@ from ..core.value import wrap
 from ..transform.modes.backward import enable_grad
 from . import configs, state
 from .line_search import LineSearch, Trial
-from .optimizer import Optimizer
+from .optimizer import Optimizer, check_step
 from .parameters import ParameterEntry, Params, raw_gradient
 from .walk import flat, working_dtype, write_flat
 
@@ -158,6 +158,8 @@ class LBFGS(Optimizer):
 
     def flatten(self, gradients: bool) -> Any:
         """All parameters, or all gradients, as one flat array of real numbers."""
+        if gradients:
+            check_step(self, "step")
         dtype = dtypes.promote_all([working_dtype(e.param.dtype) for e in self.entries()])
         parts = [self._line(e, gradients, dtype) for e in self.entries()]
         return BACKENDS[type(parts[0])].concatenate(parts)

@@ -58,6 +58,19 @@ def _keywords(rule: Callable[..., Any]) -> tuple[str, ...]:
 _OPTIMIZERS: WeakSet[Any] = WeakSet()
 
 
+# Called as (optimizer, what) before gradients are used or forgotten: what raises refuses that.
+BEFORE_STEP: list[Callable[[Any, str], None]] = []
+
+
+def check_step(optimizer: Any, what: str) -> None:
+    """Ask those who have gradients of an optimizer's parameters whether they may be used now.
+
+    what  what is being done with them, for messages
+    """
+    for check in BEFORE_STEP:
+        check(optimizer, f"{optimizer._name}.{what}")
+
+
 # The averages of parameters that are in use, which have a dict `_averages`.
 AVERAGES: WeakSet[Any] = WeakSet()
 
@@ -331,6 +344,7 @@ class Optimizer:
         >>> p.grad is None
         True
         """
+        check_step(self, "zero_grad")
         for entry in self.entries():
             p = entry.param
             if set_to_none:
@@ -404,6 +418,7 @@ class Optimizer:
         self.step(parameters_of_variables(listed))
 
     def _advance(self, pairs: list[tuple[ParameterEntry, Any]]) -> None:
+        check_step(self, "step")
         self.refuse_sharded("step")
         staging = current.get().staging
         if staging is not None:
@@ -468,6 +483,7 @@ class Optimizer:
         taken  an array without axes; nothing waits for it
         grads  as of `step`
         """
+        check_step(self, "step")
         self.refuse_sharded("step")
         pairs = gradient_pairs(self, grads)
         self._check_groups()

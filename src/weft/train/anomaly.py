@@ -18,20 +18,29 @@ from .arguments import trained_parameters
 from .objective import Means
 from .step import Stepper, changing_buffers
 
+NOT_FOUND = (
+    "The operation could not be found: computed again under wf.detect_anomaly(), the step was "
+    "finite"
+)
 
-def find_operation(stepper: Stepper, batches: list[Any], drawn: dict[str, int]) -> str:
+
+def find_operation(
+    stepper: Stepper, batches: list[Any], drawn: dict[str, int], shares: list[float]
+) -> str:
     """A sentence about the operation, found by computing the step's gradients again.
 
     stepper  whose step it was; what it changes is put back
     batches  of the step
     drawn    the random state that the step began with
+    shares   of each batch in the step's means
     """
     stepper.release()
+    stepper.reducing.clear()  # each rank looks by itself
     eager = Stepper(**{f.name: getattr(stepper, f.name) for f in fields(Stepper)})
     with _unchanged(eager, drawn):
         try:
-            with detect_anomaly():
-                _compute_gradients(eager, batches)
+            with detect_anomaly(), eager.ranks.own_streams():
+                _compute_gradients(eager, batches, shares)
         except errors.AnomalyError as e:
             # Of the backward pass, the message has the line of the operation already.
             found = e.message if "(at " in e.message else str(e)
@@ -40,10 +49,7 @@ def find_operation(stepper: Stepper, batches: list[Any], drawn: dict[str, int]) 
             if _is_out_of_memory(e):
                 return "The memory did not suffice to look for the operation"
             return f"Looking for the operation failed: {type(e).__name__}: {e}"
-    return (
-        "The operation could not be found: computed again under wf.detect_anomaly(), the step was "
-        "finite"
-    )
+    return NOT_FOUND
 
 
 @contextmanager
@@ -59,13 +65,11 @@ def _unchanged(stepper: Stepper, drawn: dict[str, int]) -> Iterator[None]:
         random.set_state(state)
 
 
-def _compute_gradients(stepper: Stepper, batches: list[Any]) -> None:
-    counts = [stepper.objective.count(batch) for batch in batches]
-    total = sum(counts)
+def _compute_gradients(stepper: Stepper, batches: list[Any], shares: list[float]) -> None:
     stepper._forget_gradients()
-    for i, (batch, count) in enumerate(zip(batches, counts, strict=True)):
+    for i, (batch, share) in enumerate(zip(batches, shares, strict=True)):
         reserve = stepper._gradient_bytes() if i == 0 and len(batches) > 1 else 0
-        stepper._add_gradient(batch, count / total, Means(), reserve)
+        stepper._add_gradient(batch, share, Means(), reserve)
     global_norm([p.grad for _, p in stepper._pairs()])
 
 

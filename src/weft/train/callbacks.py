@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
+from .ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
@@ -22,6 +23,10 @@ class Callback:
                  the step before it has been read: `on_step_end` is called with that one's row
                  while the next already runs. A subclass that uses no more than the row and the
                  numbers of the trainer (step, epoch, samples, total_steps) says False
+    every_rank   whether each rank of `Trainer(dist=True)` calls it. A subclass that writes files or
+                 speaks to people says False: only rank 0 calls it then, and an error of it ends
+                 the run on all ranks when they meet next. Those that all ranks call see the same
+                 numbers on each of them
 
     >>> import weft as wf
     >>> class StopAt(wf.train.Callback):
@@ -33,6 +38,7 @@ class Callback:
     """
 
     reads_model: bool = True
+    every_rank: bool = True
 
     def on_fit_start(self, trainer: "Trainer") -> None:
         """Before the first step, after a checkpoint was loaded.
@@ -144,7 +150,8 @@ def name_callbacks(callbacks: tuple[Callback, ...]) -> dict[str, Callback]:
 class Callbacks:
     """All callbacks of a run as one, called in their order; their states by name."""
 
-    def __init__(self, callbacks: tuple[Callback, ...]):
+    def __init__(self, callbacks: tuple[Callback, ...], ranks: Ranks = ALONE):
+        self._ranks = ranks
         self.named: dict[str, Callback] = name_callbacks(callbacks)
 
     def define(self, moment: str) -> bool:
@@ -161,7 +168,13 @@ class Callbacks:
     def call(self, moment: str, trainer: "Trainer", *args: Any) -> None:
         """Call this hook of every callback."""
         for callback in self.named.values():
-            getattr(callback, moment)(trainer, *args)
+            if callback.every_rank or self._ranks.alone:
+                getattr(callback, moment)(trainer, *args)
+            elif self._ranks.first:
+                try:
+                    getattr(callback, moment)(trainer, *args)
+                except Exception as e:  # raised on all ranks when they meet
+                    self._ranks.note_failure(e)
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
         """The states of those that have one."""

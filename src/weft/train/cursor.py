@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from .parts import Part
+
 
 class Loader(Protocol):
     """Batches, epoch after epoch, with a cursor: a `DataLoader`, or the like."""
@@ -33,10 +35,10 @@ class Cursor:
         self.epoch: int = loader.epoch if going_on else 0
         self.position: int = loader.position if going_on else 0
 
-    def rest(self) -> Iterator[Any]:
-        """The remaining batches of this epoch."""
+    def rest(self, part: Part | None = None) -> Iterator[Any]:
+        """The remaining batches of this epoch; with a part, a rank's shares of them."""
         self.loader.load_state_dict(self.state)
-        return iter(self.loader)
+        return iter(self.loader) if part is None else self.loader.parts(part)
 
     def note(self) -> None:
         """Record that the loader has handed out a batch."""

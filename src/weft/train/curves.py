@@ -89,6 +89,7 @@ class Curves(Callback):
     """
 
     reads_model = False
+    every_rank = False
     SHARE = 0.05  # of the time may be spent on drawing
 
     def __init__(self, path: str | PathLike[str]):

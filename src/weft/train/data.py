@@ -17,6 +17,7 @@ from .collation import place_batch
 from .datasets import gatherer
 from .epochs import EpochLoader
 from .order import epoch_order, sample_streams
+from .parts import Part, Share
 
 if TYPE_CHECKING:
     from ..arrays.types import Device
@@ -123,12 +124,32 @@ class DataLoader(EpochLoader):
 
     def _maker(self, epoch: int) -> Callable[[int, Callable[[], bool]], Any]:
         """(k, stopped) -> batch k of an epoch; None if stopped before it was complete."""
-        n, size, device = self._samples, self.batch_size, self.device
-        order = epoch_order(n, self.seed, epoch) if self.shuffle else np.arange(n)
+        order, size, join = self._order(epoch), self.batch_size, self._joiner(epoch)
+        return lambda k, stopped: join(order[k * size : (k + 1) * size], stopped)
+
+    def _maker_of_parts(
+        self, epoch: int, part: Part
+    ) -> Callable[[int, Callable[[], bool]], Share | None]:
+        order, size, join = self._order(epoch), self.batch_size, self._joiner(epoch)
+
+        def make(k: int, stopped: Callable[[], bool]) -> Share | None:
+            picked = order[k * size : (k + 1) * size]
+            batch = join(part.of(picked), stopped)
+            return None if stopped() else Share(batch, part.counts(len(picked)))
+
+        return make
+
+    def _order(self, epoch: int) -> Any:
+        n = self._samples
+        return epoch_order(n, self.seed, epoch) if self.shuffle else np.arange(n)
+
+    def _joiner(self, epoch: int) -> Callable[[Any, Callable[[], bool]], Any]:
+        """(indices, stopped) -> their batch; None if stopped before it was complete."""
+        device = self.device
         plain = self.transform is None and self.collate is None
         gather = gatherer(self.dataset) if plain else None
         if gather is not None:
-            return lambda k, stopped: place_batch(gather(order[k * size : (k + 1) * size]), device)
+            return lambda picked, stopped: place_batch(gather(picked), device)
         dataset, transform, join = self.dataset, self.transform, self.collate or stacked
         streams = sample_streams(self.seed, epoch)
 
@@ -140,9 +161,9 @@ class DataLoader(EpochLoader):
                 e.add_note(f"DataLoader: at sample {i} of the dataset, in epoch {epoch}")
                 raise
 
-        def make(k: int, stopped: Callable[[], bool]):
+        def make(picked: Any, stopped: Callable[[], bool]):
             samples = []
-            for i in order[k * size : (k + 1) * size].tolist():
+            for i in picked.tolist():
                 if stopped():
                     return None
                 samples.append(sample(i))

@@ -13,6 +13,7 @@ from typing import Any
 from .. import errors
 from ..core.differences import differences
 from ..core.settings import current
+from .parts import Part, Share
 
 
 class EpochLoader(ABC):
@@ -44,6 +45,16 @@ class EpochLoader(ABC):
     @abstractmethod
     def _maker(self, epoch: int) -> Callable[[int, Callable[[], bool]], Any]:
         """(k, stopped) -> batch k of an epoch; None if stopped before it was complete."""
+
+    def _maker_of_parts(
+        self, epoch: int, part: Part
+    ) -> Callable[[int, Callable[[], bool]], Share | None]:
+        """As `_maker`, of a rank's part of each batch; only its samples are loaded."""
+        raise errors.ArgumentError(
+            f"{type(self).__name__}: cannot give each rank a part of a batch; define "
+            "_maker_of_parts(epoch, part), whose function makes the Share of batch k of an epoch "
+            "from part.of(samples) and part.counts(len(samples))"
+        )
 
     @abstractmethod
     def _check_length(self) -> None:
@@ -133,6 +144,34 @@ class EpochLoader(ABC):
         self._check_length()
         return self._batches(self._loads)
 
+    def parts(self, part: Part) -> Iterator[Share]:
+        """A loop as `iter()` of the loader begins it, over a rank's part of each batch.
+
+        part  whose rank it is; the cursor is the same on all ranks
+
+        >>> import weft as wf
+        >>> from weft.train.parts import Part
+        >>> loader = wf.train.DataLoader(wf.train.TensorDataset(wf.arange(4)), batch_size=3)
+        >>> [share.batch[0].tolist() for share in loader.parts(Part(0, 2))]
+        [[0, 1], [3]]
+        """
+        self._check_length()
+        return self._batches(self._loads, part)
+
+    def all_parts(self, part: Part) -> Iterator[Share]:
+        """A rank's part of `all_batches`; the cursor stays where it is.
+
+        part  whose rank it is
+
+        >>> import weft as wf
+        >>> from weft.train.parts import Part
+        >>> loader = wf.train.DataLoader(wf.train.TensorDataset(wf.arange(4)), batch_size=3)
+        >>> [(x.batch[0].tolist(), x.counts) for x in loader.all_parts(Part(1, 2))]
+        [([2], True), ([3], False)]
+        """
+        self._check_length()
+        return self._make_batches(self._epoch, 0, part)
+
     def all_batches(self) -> Iterator[Any]:
         """All batches of the epoch that the cursor is in; the cursor stays where it is.
 
@@ -144,12 +183,12 @@ class EpochLoader(ABC):
         self._check_length()
         return self._make_batches(self._epoch, 0)
 
-    def _batches(self, loads: int) -> Iterator[Any]:
+    def _batches(self, loads: int, part: Part | None = None) -> Iterator[Any]:
         self._check_loads(loads)
         begin = self.next_state()
         epoch, position = begin["epoch"], begin["position"]
         self._continues, self._begun = False, max(self._begun, epoch + 1)
-        made: Any = self._make_batches(epoch, position)
+        made: Any = self._make_batches(epoch, position, part)
         try:
             for batch in made:
                 self._check_loads(loads)
@@ -170,9 +209,9 @@ class EpochLoader(ABC):
                 "cannot go on; begin a new loop, which continues from the loaded state"
             )
 
-    def _make_batches(self, epoch: int, position: int) -> Iterator[Any]:
-        """An epoch's batches from a position on, made here or by threads."""
-        make = self._maker(epoch)
+    def _make_batches(self, epoch: int, position: int, part: Part | None = None) -> Iterator[Any]:
+        """An epoch's batches from a position on, or parts of them, made here or by threads."""
+        make = self._maker(epoch) if part is None else self._maker_of_parts(epoch, part)
         numbers = range(position, len(self))
         if self.workers:
             return _ahead(make, numbers, self.workers, self.workers * self.prefetch)

@@ -33,6 +33,7 @@ class TensorBoard(Callback):
     """
 
     reads_model = False
+    every_rank = False
 
     def __init__(self, directory: str | PathLike[str], every: int = 1):
         if not find_spec("tensorboardX"):

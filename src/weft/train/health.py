@@ -69,9 +69,11 @@ class GradientHealth(Callback):
             vanishing=kinds.count("vanishing"),
             exploding=kinds.count("exploding"),
         )
-        self._judge(step, marks, report)
+        self._judge(trainer, step, marks, report)
 
-    def _judge(self, step: int, marks: dict[str, str], report: GradientHealthReport) -> None:
+    def _judge(
+        self, trainer: "Trainer", step: int, marks: dict[str, str], report: GradientHealthReport
+    ) -> None:
         if not marks or self.on_problem is None:
             return
         named = [f"{n} ({kind}, rms {report[n].rms:.1e})" for n, kind in marks.items()]
@@ -83,5 +85,6 @@ class GradientHealth(Callback):
                 "change the initialization, the normalization or the learning rate"
             )
         if marks != self._warned:
-            warnings.warn(text, errors.GradientHealthWarning, stacklevel=2)
+            if trainer.ranks.first:
+                warnings.warn(text, errors.GradientHealthWarning, stacklevel=2)
             self._warned = marks

@@ -6,6 +6,8 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+from .. import errors
+
 # Of a terminal that is closed; shells and the terminal both send it.
 _HANGUP = getattr(signal, "SIGHUP", None)
 _WAITING = [n for n in (signal.SIGINT, signal.SIGTERM, _HANGUP) if n is not None]
@@ -20,12 +22,25 @@ class Interrupts:
 
     wait   whether signals are deferred
     doing  what is done before a signal takes effect, said when it comes; None: nothing is said
+    joint  whether a signal takes effect only when all ranks know of it: `receive`
     """
 
-    def __init__(self, wait: bool, doing: str | None = None):
-        self._wait, self._doing = wait, doing
+    def __init__(self, wait: bool, doing: str | None = None, joint: bool = False):
+        self._wait, self._doing, self._joint = wait, doing, joint
+        self._received: tuple[int, int] | None = None  # a rank and its signal
         self._before: dict[int, Any] = {}
         self.pending: int | None = None
+
+    @property
+    def due(self) -> int | None:
+        """The signal that takes effect after this step."""
+        if not self._joint:
+            return self.pending
+        return None if self._received is None else self._received[1]
+
+    def receive(self, rank: int, number: int) -> None:
+        """Take notice, with all other ranks, of a signal that a rank has got."""
+        self._received = (rank, number)
 
     def __enter__(self) -> "Interrupts":
         if self._wait and threading.current_thread() is threading.main_thread():
@@ -58,7 +73,12 @@ class Interrupts:
 
     def deliver(self) -> None:
         """Deliver the deferred signal; if its handler does not raise, go on deferring."""
-        number, self.pending = self.pending, None
+        number, received, self.pending, self._received = self.due, self._received, None, None
+        if number is not None and received is not None and not self._before:
+            raise errors.DistributedError(
+                f"Trainer.fit: rank {received[0]} has got {signal.Signals(number).name}, so that "
+                "all ranks stop; the run goes on with resume='auto'"
+            )
         if number is not None:
             self._restore()
             signal.raise_signal(number)
@@ -66,5 +86,6 @@ class Interrupts:
 
     def __exit__(self, *error: Any) -> None:
         self._restore()
-        if self.pending is not None:  # it came after the last check
-            signal.raise_signal(self.pending)
+        number = self.pending or self.due
+        if number is not None and self._before:  # it came after the last check
+            signal.raise_signal(number)

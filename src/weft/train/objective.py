@@ -1,6 +1,6 @@
 """The objective: the loss of a model on a batch, and the batch's weight in a mean."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,23 @@ def _is_criterion(loss) -> bool:
     )
 
 
+@record
+class Counts:
+    """What the batches of a step count.
+
+    own    of each batch, how many things its loss is the mean of; 0: it does not count
+    total  of all batches of the step, on all ranks
+    """
+
+    own: Sequence[float]
+    total: float
+
+    @property
+    def shares(self) -> list[float]:
+        """The weight of each batch in the step's means."""
+        return [count / self.total for count in self.own]
+
+
 class Objective:
     """The loss and the metrics of a model on a batch, checked, and the batch's count."""
 
@@ -94,6 +111,11 @@ class Objective:
             )
         _check_metrics(metrics)
         return loss, metrics
+
+    def count_all(self, batches: list[Any]) -> Counts:
+        """The counts of batches that are a step by themselves."""
+        own = [self.count(batch) for batch in batches]
+        return Counts(own, sum(own))
 
     def count(self, batch: Any) -> Any:
         """The number of terms that the batch's loss averages."""
@@ -154,6 +176,18 @@ class Means:
             number = float(value.item() if type(value) in TENSORS else value)
             self._sums[name] = self._sums.get(name, 0.0) + number * share
             self._shares[name] = self._shares.get(name, 0.0) + share
+
+    def sums(self) -> dict[str, list[float]]:
+        """By name, the weighted sum of the values, and the sum of their weights."""
+        return {name: [total, self._shares[name]] for name, total in self._sums.items()}
+
+    def replace(self, sums: list[dict[str, list[float]]]) -> None:
+        """Become the means over what several ranks have added, in the order of the ranks."""
+        self._sums, self._shares = {}, {}
+        for found in sums:
+            for name, (total, share) in found.items():
+                self._sums[name] = self._sums.get(name, 0.0) + total
+                self._shares[name] = self._shares.get(name, 0.0) + share
 
     def result(self) -> dict[str, float]:
         """The means; each over the batches that had this value."""

@@ -129,6 +129,7 @@ class Lines(Callback):
     """A line to standard error every `every` steps, and for each validation and skipped step."""
 
     reads_model = False
+    every_rank = False
 
     def __init__(self, every: int):
         self.every = every
@@ -196,6 +197,7 @@ class Bar(Callback):
     """
 
     reads_model = False
+    every_rank = False
 
     def __init__(self, console: Any = None):
         if not find_spec("rich"):

@@ -44,10 +44,11 @@ def _is_usual(loss: float, losses: list[float]) -> bool:
     return isfinite(loss) and abs(loss) <= _MOST * median(map(abs, losses))
 
 
-def rewind(trainer: Any) -> tuple[int | None, list[int]]:
+def rewind(trainer: Any, whole: Any = None) -> tuple[int | None, list[int]]:
     """Set aside the state of a run that has diverged, and the checkpoints that are not sound.
 
     trainer  whose directory it is
+    whole    the checkpoint of the state; None: it is made here
 
     Returns the checkpoint that the run goes on from, and the steps that are aside.
     """
@@ -58,7 +59,7 @@ def rewind(trainer: Any) -> tuple[int | None, list[int]]:
     if aside:
         make_directories(root / ASIDE)
     if trainer.step and trainer.step not in later:
-        save_checkpoint(root / ASIDE, state.capture(trainer))
+        save_checkpoint(root / ASIDE, state.capture(trainer) if whole is None else whole)
     _move(root, later, root / ASIDE)
     return kept, aside
 

@@ -87,8 +87,11 @@ def restore(trainer: Any, loader: Any, saved: Checkpoint) -> None:
     given = {name: state for name, state in states.items() if state is not None}
     _load_all(parts, given, saved, trainer.frozen.differences(frozen or {}))
     trainer.step, trainer.skips = saved.step, saved.extra["skips"]
-    before = saved.extra["settings"]  # earlier versions saved fewer
-    now = {name: value for name, value in trainer.settings().items() if name in before}
+    if not trainer.ranks.first:
+        return
+    before = {"ranks": 1} | saved.extra["settings"]  # earlier versions saved fewer
+    settings = {"ranks": 1} | trainer.settings()
+    now = {name: value for name, value in settings.items() if name in before}
     _warn_of("settings", fingerprint_differences(before, now))
     _warn_of("versions or hardware", _changed_machine(saved.extra["fingerprint"]))
 

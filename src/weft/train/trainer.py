@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import is_dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,10 +26,13 @@ from .cursor import Cursor, continues
 from .frozen import FrozenParameters
 from .history import History
 from .interrupts import Interrupts
+from .joining import check_same, joined_ranks, load_together, share_state
 from .objective import Means, Objective
+from .parts import shares_of
 from .plan import TrainingPlan
 from .precision import Precision
 from .progress import progress_for
+from .ranks import Ranks, positions, same_facts
 from .rewind import sound_step
 from .running import RunningSteps
 from .step import Clip, Stepper
@@ -40,10 +43,13 @@ if TYPE_CHECKING:
     from ..amp import AmpConfig, GradScaler, PrecisionMode
     from ..arrays.types import Device, DTypeLike
     from ..core.checkpointing import CheckpointConfig
+    from ..dist.reducer import GradientReducer
+    from ..io import Checkpoint
     from ..nn.module import Module
     from ..optim.groups import AnyOptimizer
     from .arguments import Schedule
     from .cursor import Loader
+    from .parts import Part
 
 
 class Trainer:
@@ -93,6 +99,12 @@ class Trainer:
                 any case, whatever `keep` says
     max_skips   so many steps left out in a row are an error (also those of a loss scale that
                 was too large)
+    dist        whether the processes of `wf.dist.init()` train together: they make the same
+                trainer, and call `fit` and `evaluate` with the same arguments. Batches are those of
+                all ranks, each of which loads its share; order, steps, losses and validation are
+                then those of one process. Rank 0 writes checkpoints and the rest (see
+                `Callback.every_rank`); draws differ between ranks, and running statistics of
+                layers are those of rank 0's shares. A run may go on with another number of ranks
     signals     whether SIGINT, SIGTERM and SIGHUP (a terminal that is closed) wait for the end of
                 the step and its checkpoint; a second one does not wait, but for SIGHUP
 
@@ -135,6 +147,7 @@ class Trainer:
         progress: bool | Literal["bar", "lines"] = True,
         nonfinite: Literal["raise", "skip", "rewind"] = "raise",
         max_skips: int = 25,
+        dist: bool = False,
         signals: bool = True,
     ):
         arguments.check_model(model)
@@ -143,9 +156,11 @@ class Trainer:
         arguments.check_schedule(schedule)
         arguments.check_choice("compile", compile, (True, False))
         arguments.check_choice("save_frozen", save_frozen, (True, False))
+        arguments.check_choice("dist", dist, (True, False))
         arguments.check_choice("progress", progress, (True, False, "bar", "lines"))
         arguments.check_choice("nonfinite", nonfinite, ("raise", "skip", "rewind"))
         arguments.check_kinds(callbacks, directory, scaler)
+        self.ranks: Ranks = joined_ranks(dist)
         self.model = model
         self.optimizer = optimizer
         self.schedule: Any = schedule
@@ -172,14 +187,16 @@ class Trainer:
         self.checkpoint: CheckpointConfig | None = check_config("Trainer", checkpoint)
         self._precision = Precision(precision, scaler)
         self._clip = Clip(clip_norm, clip_value)
-        shown = progress_for(progress, arguments.at_least_one("log_every", log_every))
+        every = arguments.at_least_one("log_every", log_every)
+        shown = progress_for(progress, every) if self.ranks.first else None
         self._shows = shown is not None
-        self.callbacks: Callbacks = Callbacks((*callbacks, *([shown] if shown else [])))
+        self.callbacks: Callbacks = Callbacks((*callbacks, *([shown] if shown else [])), self.ranks)
         self._objective = Objective(loss, count)
         self._plan: TrainingPlan | Any = None  # the arguments of the last call of fit()
         self.cursor: Cursor | Any = None  # the run's position in its data
         self._logged: dict[str, float] = {}  # numbers of callbacks for the step's row
         self._stepper: Stepper | None = None
+        self._joined = False  # whether all ranks have the same model, optimizer and averages
         self._saved: tuple[int, ...] | None = None  # the run's position at the last save or load
 
     # For callbacks
@@ -205,7 +222,7 @@ class Trainer:
         return self._plan is not None and self._plan.validation is not None
 
     def stop(self, reason: str) -> None:
-        """End the run after this step.
+        """End the run after this step; that of several ranks ends if any of them calls it.
 
         reason  what the progress says
 
@@ -297,6 +314,7 @@ class Trainer:
             "device": arguments.device_of(self.model),
             "schedule": (repr if is_dataclass(self.schedule) else _kind)(self.schedule),
             "nonfinite": "skip" if self.nonfinite == "skip" else "raise",  # of the numbers
+            **({} if self.ranks.alone else {"ranks": self.ranks.size}),
         }
 
     # Training
@@ -342,36 +360,75 @@ class Trainer:
         self._plan, self.stopped = plan, None
         self.frozen = FrozenParameters(self.model, self.optimizer)
         with ExitStack() as stack:
-            if self.directory is not None:
-                make_directories(self.directory)
-                stack.enter_context(locked(self.directory))
-            resumed = self._begin(resume)
-            interrupts = stack.enter_context(Interrupts(self.signals, self._before_signals()))
+            try:
+                self._enter_directory(stack)
+                check_same(self, resume)
+                resumed = self._begin(resume)
+            except BaseException as error:
+                self.ranks.announce(error)
+                raise
+            interrupts = Interrupts(self.signals, self._before_signals(), not self.ranks.alone)
+            self._interrupts = stack.enter_context(interrupts)
             stack.enter_context(enable_grad())
             try:
                 self._run(plan, interrupts, resumed)
             except BaseException as error:
+                self.ranks.announce(error)
                 self.callbacks.call("on_error", self, error)
                 raise
         return self.history
+
+    def _enter_directory(self, stack: ExitStack) -> None:
+        """Make the directory of the run, and lock it."""
+        directory = self.directory
+        if directory is None:
+            return
+
+        def enter() -> None:
+            make_directories(directory)
+            stack.enter_context(locked(directory))
+
+        self.ranks.from_first("Trainer.fit", enter)
 
     def _before_signals(self) -> str | None:
         """What is done before a signal takes effect, in words; None: nothing is printed."""
         saving = "" if self.directory is None else " and saving a checkpoint"
         return f"finishing this step{saving}" if self._shows else None
 
+    # Ranks
+
+    def _wishes(self) -> dict[str, Any]:
+        """What this rank asks of all: to stop, or to end since a signal came."""
+        return {"stop": self.stopped, "signal": self._interrupts.pending}
+
+    def _heed(self, found: list[dict[str, Any]]) -> bool:
+        """Whether the run stops, on all ranks, since one asks for it."""
+        reasons = [facts["stop"] for facts in found if facts["stop"] is not None]
+        if reasons:
+            self.stopped = self.ranks.stopped = reasons[0]
+        signals = [(r, f["signal"]) for r, f in enumerate(found) if f["signal"] is not None]
+        if signals:
+            self._interrupts.receive(*signals[0])
+        return bool(reasons or signals)
+
+    def _meet(self) -> None:
+        """Wait for all ranks, and heed what any of them asks for; raise if one has failed."""
+        if not self.ranks.alone:
+            self._heed(self.ranks.together("Trainer.fit", self._wishes))
+
     def _begin(self, resume: str | PathLike[str] | None) -> bool:
         """Load the checkpoint to resume from; returns whether there was one."""
-        saved = state.found_checkpoint(self.directory, resume)
-        if self.directory is not None and self._saved is None:
-            state.check_directory(
-                self.directory,
-                resume,
-                self.step if saved is None or saved.step is None else saved.step,
-            )
-        loader = self._plan.loader
+        saved, loader = load_together(self, resume), self._plan.loader
+        directory = self.directory
+        if directory is not None and self._saved is None:
+            step = self.step if saved is None or saved.step is None else saved.step
+            check = state.check_directory
+            self.ranks.from_first("Trainer.fit", lambda: check(directory, resume, step))
         if saved is not None:
-            state.restore(self, loader, saved)
+            self.ranks.together("Trainer.fit", lambda: state.restore(self, loader, saved))
+            self._joined = True
+        else:
+            share_state(self)
         if self.cursor is None or self.cursor.loader is not loader or continues(loader):
             self.cursor = Cursor(loader)
         if saved is not None:
@@ -382,7 +439,9 @@ class Trainer:
         return saved is not None
 
     def _run(self, plan: TrainingPlan, interrupts: Interrupts, resumed: bool) -> None:
+        self.ranks.stopped = None
         self.callbacks.call("on_fit_start", self)
+        self._meet()
         if not self.model.training:
             self.model.train()
         own = arguments.self_averaging(self.optimizer)
@@ -390,22 +449,24 @@ class Trainer:
             own.train()
         stepper = self._stepper = self._make_stepper()
         self.idle = plan.nothing_to_do(self.step, self.epoch, self.stopped)
-        if self.idle is not None and not resumed:
+        if self.idle is not None and not resumed and self.ranks.first:
             warnings.warn(self.idle, errors.NothingToDoWarning, stacklevel=3)
         steps = RunningSteps(self, stepper)
         try:
             while not self._over():
                 self._train_epoch(steps, interrupts)
-                if interrupts.pending is not None:
+                if interrupts.due is not None:
                     self._save_if_moved()
                     interrupts.deliver()
         except BaseException:
             steps.close()
             raise
         finally:
+            stepper.reducing.clear()
             self._stepper = None
         self._save_if_moved()
         self.callbacks.call("on_fit_end", self)
+        self._meet()
 
     def _show_gradients(self, gradients: dict[str, Any]) -> None:
         self._logged.clear()
@@ -422,7 +483,17 @@ class Trainer:
             self.own_ema,
             self.checkpoint,
             self._show_gradients if self.callbacks.define("on_gradients") else None,
+            self.ranks,
+            self._reducers(),
         )
+
+    def _reducers(self) -> list[GradientReducer]:
+        """What averages gradients while backward passes run; compiled steps have that in them."""
+        if self.ranks.group is None or self.compile:
+            return []
+        from ..dist.reducer import GradientReducer  # most runs have no other ranks
+
+        return [GradientReducer(arguments.trained_parameters(self.optimizer), self.ranks.group)]
 
     def _kind_of_step(self) -> type[Stepper]:
         if not self.compile:
@@ -436,7 +507,8 @@ class Trainer:
         return WholeStepper
 
     def _over(self) -> bool:
-        return self.stopped is not None or self._plan.is_done(self.step, self.epoch)
+        stopped = self.stopped if self.ranks.alone else self.ranks.stopped
+        return stopped is not None or self._plan.is_done(self.step, self.epoch)
 
     def _train_epoch(self, steps: RunningSteps, interrupts: Interrupts) -> None:
         """The rest of an epoch, or a part of it.
@@ -445,13 +517,16 @@ class Trainer:
         the end of the epoch has been handled.
         """
         cursor, size = self.cursor, len(self._plan.loader)
-        batches = cursor.rest()
+        batches = cursor.rest(self.ranks.part)
         while left := size - cursor.position:
             start = steps.begin()
-            group = [next(batches) for _ in range(min(left, self.accumulate))]
+            loaded = steps.load(start, batches, min(left, self.accumulate))
+            if loaded is None:
+                return
             cursor.note()
-            steps.launch(start, group, last=bool(interrupts.pending) or cursor.position == size)
-            if interrupts.pending or (self._over() and cursor.position < size):
+            steps.launch(start, loaded, last=bool(interrupts.due) or cursor.position == size)
+            del loaded  # not kept beside the next one
+            if interrupts.due or (self._over() and cursor.position < size):
                 steps.settle()
                 return
         cursor.end_epoch()
@@ -504,7 +579,33 @@ class Trainer:
         >>> trainer.evaluate(wf.train.DataLoader(data, batch_size=2))
         {'loss': 4.0}
         """
-        means, position = Means(), random.get_state()
+        means = Means()
+        if self.ranks.alone:
+            self._add_losses(means, loader, averaged)
+        else:
+            part = self.ranks.part
+
+            def add() -> dict[str, Any]:
+                batches = self._add_losses(means, loader, averaged, part)
+                return {"sums": means.sums(), "the number of batches": batches}
+
+            found = self.ranks.together("Trainer.evaluate", add)
+            same_facts("Trainer.evaluate", [{**facts, "sums": None} for facts in found])
+            means.replace([facts["sums"] for facts in found])
+        if not means.result():
+            raise errors.ArgumentError(
+                "Trainer.evaluate: the loader has no batches; give it more samples"
+            )
+        return means.result()
+
+    def _add_losses(
+        self, means: Means, loader: Any, averaged: bool | None, part: Part | None = None
+    ) -> int:
+        """Add losses and metrics of all batches, or of a rank's part; returns their number.
+
+        Of loaders that cannot be shared out, ranks take whole batches in turn.
+        """
+        position, number = random.get_state(), 0
         weights = self._weights_in_use(averaged)
         limited = self.checkpoint is not None and self.checkpoint.budget is not None
         if limited:  # no program keeps its memory for another one
@@ -516,8 +617,11 @@ class Trainer:
         self.model.eval()
         try:
             with no_grad(), weights:
-                for batch in loader if whole is None else whole():
-                    batch = place_batch(batch, device)
+                for share in shares_of(loader, part):
+                    number += 1
+                    if not share.counts:
+                        continue
+                    batch = place_batch(share.batch, device)
                     loss, metrics = self._evaluated(batch)
                     means.add({"loss": loss, **metrics}, self._objective.count(batch))
         finally:
@@ -528,11 +632,7 @@ class Trainer:
             random.set_state(position)
             if cursor is not None:
                 loader.load_state_dict(cursor)
-        if not means.result():
-            raise errors.ArgumentError(
-                "Trainer.evaluate: the loader has no batches; give it more samples"
-            )
-        return means.result()
+        return number
 
     def averaged(self) -> AbstractContextManager[Any]:
         """A block in which the parameters are their averages, if the run keeps any.
@@ -607,17 +707,30 @@ class Trainer:
         return self._save(self.directory, self.keep)
 
     def _save(self, directory: Path, keep: int | None) -> Path:
+        self._meet_streams()
         self.callbacks.call("on_save_start", self)
+        # All ranks take part: a state may be spread over them.
+        path = directory / self.ranks.from_first(
+            "Trainer.save", partial(self._write, directory, keep, state.capture(self))
+        )
+        self._saved = self._place()
+        self.callbacks.call("on_save", self, path)
+        return path
+
+    def _write(self, directory: Path, keep: int | None, whole: Checkpoint) -> str:
+        """Write a checkpoint; returns the name of its folder."""
         rewinds = self.nonfinite == "rewind"
-        kept = None if rewinds else keep
-        path = save_checkpoint(directory, state.capture(self), keep_last=kept)
+        path = save_checkpoint(directory, whole, keep_last=None if rewinds else keep)
         if rewinds and keep is not None:
             with locked(directory) as turn, turn:
                 sound = sound_step(self.history, steps(directory))
                 checkpoints.prune(directory, self.step, keep, sound)
-        self._saved = self._place()
-        self.callbacks.call("on_save", self, path)
-        return path
+        return path.name
+
+    def _meet_streams(self) -> None:
+        """Put the random streams of all ranks behind what any of them has drawn."""
+        if not self.ranks.alone:
+            self.ranks.meet_streams(self.ranks.together("Trainer.save", positions))
 
     def _save_if_moved(self, keep_all: bool = False) -> None:
         """Save a checkpoint if there is a directory, and the run has moved since the last one."""

@@ -26,9 +26,11 @@ from ..optim.conditional import Condition, taken_if
 from ..optim.norms import is_asynchronous
 from ..transform.modes.backward import no_grad
 from ..transform.modes.trees import flatten
+from . import joint
 from .arguments import device_of
 from .compiled import CompiledStepper, compile_part
-from .objective import Means
+from .objective import Counts, Means
+from .ranks import Ranks
 from .step import Launched, Outcome, changing_buffers, describe_norm
 
 # Of a batch of a step: its loss, its metrics, and what buffers were, by position, that it changed.
@@ -103,18 +105,19 @@ class WholeStepper(CompiledStepper):
 
     # Launching
 
-    def take(self, batches: list[Any], lr: float | None) -> Outcome:
+    def take(self, batches: list[Any], lr: float | None, counts: Counts | None = None) -> Outcome:
         """A step that is settled at once; later ones are not withheld."""
-        outcome = self.launch(batches, lr).result()
+        outcome = self.launch(batches, lr, counts).result()
         if outcome.problem is not None:
             self._flag.reset()
         return outcome
 
-    def launch(self, batches: list[Any], lr: float | None) -> Launched:
+    def launch(
+        self, batches: list[Any], lr: float | None, counts: Counts | None = None
+    ) -> Launched:
         """Begin a step on the batches as if they were one; the result is read later."""
-        counts = [self.objective.count(batch) for batch in batches]
-        total = sum(counts)
-        shares = [count / total for count in counts]
+        counts = self.objective.count_all(batches) if counts is None else counts
+        shares, total = counts.shares, counts.total
         self._forget_gradients()
         if lr is not None:
             self.optimizer.set_lr(lr)
@@ -136,7 +139,7 @@ class WholeStepper(CompiledStepper):
         if limited and self._latest not in ([], [kind]):
             self.release()
         self._latest[:] = [kind]
-        with self.refusals(name):
+        with self.refusals(name), self.ranks.own_streams():
             found = self._programs[name](*args)
         if args[1] < 1 and limited:
             begin_read(found[0])()
@@ -169,20 +172,33 @@ class WholeStepper(CompiledStepper):
     ) -> Outcome:
         """The result of a step, from the numbers that its program has returned."""
         fits, norm, values, squares = numbers.split(vector)
-        means, count = Means(), len(values)
-        for i, (found, share) in enumerate(zip(values, numbers.shares, strict=True)):
-            means.add(found, share)
-            if not isfinite(found["loss"]):
-                if i < count - 1:  # as if the batches after it had not been computed
-                    random.set_state(drawn[i])
-                which = f"batch {i + 1} of {count}: " if count > 1 else ""
-                problem = f"{which}the loss is {found['loss']}"
-                return Outcome(means.result(), nan, total, problem)
+        means = Means()
+        problem = joint.meet(self.ranks, means, self._add_values(values, numbers, means, drawn))
+        if problem is not None:
+            return Outcome(means.result(), nan, total, problem)
         if not isfinite(norm):
             bad = [n for n, s in zip(numbers.trained, squares, strict=True) if not isfinite(s)]
             return Outcome(means.result(), norm, total, describe_norm(norm, bad))
         problem = None if fits else "an earlier step was not finite"
         return Outcome(means.result(), norm, total, problem)
+
+    def _add_values(
+        self,
+        values: list[dict[str, Any]],
+        numbers: _StepNumbers,
+        means: Means,
+        drawn: list[Any],
+    ) -> str | None:
+        """Add the batches' values to the means, up to a loss that is not finite: the problem."""
+        count = len(values)
+        for i, (found, share) in enumerate(zip(values, numbers.shares, strict=True)):
+            means.add(found, share)
+            if not isfinite(found["loss"]):
+                if i < count - 1 and self.ranks.alone:  # as if later batches were not computed
+                    random.set_state(drawn[i])
+                which = f"batch {i + 1} of {count}: " if count > 1 else ""
+                return f"{which}the loss is {found['loss']}"
+        return None
 
     # What is compiled
 
@@ -202,6 +218,7 @@ class WholeStepper(CompiledStepper):
         changes = BufferChanges(self.model)
         loss, own = self._compute_gradient(batch, share)
         pairs, staging = self._pairs(), current.get().staging
+        joint.sum_gradients(self.ranks, pairs)
         with no_grad():
             squares = self._squares([p.grad for _, p in pairs])
             norm = stack(squares).sum().sqrt()
@@ -209,9 +226,11 @@ class WholeStepper(CompiledStepper):
             fits = logic.isfinite(norm)
             for one in (*losses, loss):
                 fits = fits & logic.isfinite(one)
+            fits = joint.on_all_ranks(self.ranks, fits)
             fits = fits & logic.logical_not(wrap(halted.staged))
             halted.staged = logic.logical_not(fits)._data
             self._clip(pairs, norm)
+            changes.take_first_ranks(self.ranks, kept)
         with taken_if(staging, Condition(fits, self._flag.is_down)):
             self.optimizer.step()
             if self.ema is not None:
@@ -290,6 +309,11 @@ class BufferChanges:
         pairs = zip(self._buffers, self._before, strict=True)
         found = enumerate([(self._index(b) != index, value) for b, (index, value) in pairs])
         return {k: value for k, (changed, value) in found if changed}
+
+    def take_first_ranks(self, ranks: Ranks, kept: dict[int, Any]) -> None:
+        """Put what rank 0 has into the buffers that have changed here and in batches before."""
+        if not ranks.alone:
+            joint.take_first_ranks(ranks, [self._buffers[k] for k in sorted(self.find() | kept)])
 
     def keep_if(self, fits: Any, kept: dict[int, Any]) -> None:
         """Undo the changes where a flag is false, and those of batches before."""

@@ -79,6 +79,7 @@ VALID: dict[str, dict[str, list[str]]] = {
         "unet_lr_scale": ["1", "0.5"],
         "text_encoder_lr_scale": ["", "1.0"],
         "deterministic": ["false", "true"],
+        "dist": ["false", "true"],
         "workers": ["0", "2"],
     },
     "noise": {

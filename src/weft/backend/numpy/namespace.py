@@ -181,6 +181,11 @@ def to_numpy(x: Array) -> np.ndarray:
     return x
 
 
+def adopt(raw: np.ndarray, device: str | None = None) -> np.ndarray:
+    """The array itself; of a GPU's backend, a copy on a device."""
+    return raw
+
+
 def full(shape: Shape, value: complex, dtype: np.dtype, device: str | None = None) -> np.ndarray:
     return np.full(shape, value, dtype)
 

@@ -217,6 +217,15 @@ def from_any(raw: Any, device: str) -> torch.Tensor:
     return copied.to(target)
 
 
+def adopt(raw: np.ndarray, device: str) -> torch.Tensor:
+    """A tensor with the memory of a writable array that nobody else has; on a GPU, a copy."""
+    if raw.dtype == dtypes.bfloat16:
+        host = torch.from_numpy(raw.view(np.uint16)).view(torch.bfloat16)
+    else:
+        host = torch.from_numpy(raw)
+    return host.to(torch_device(device))
+
+
 # The most bytes that go through pinned memory, which PyTorch keeps for the next time.
 _PINNED = 1 << 28
 

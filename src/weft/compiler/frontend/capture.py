@@ -318,7 +318,7 @@ class Capture(Staging):
 
     def gradient(self, leaf: Leaf) -> Tensor | None:
         """The `.grad` of a leaf, as the program sees it."""
-        leaf = self._own(leaf)
+        leaf = self.own_leaf(leaf)
         if leaf not in self.gradients:
             if not self._from_outside(leaf):
                 return leaf.held
@@ -332,7 +332,7 @@ class Capture(Staging):
         if owner is not None and self.reads is not None:
             self.reads.identified[id(owner)] = owner
 
-    def _own(self, leaf: Leaf) -> Leaf:
+    def own_leaf(self, leaf: Leaf) -> Leaf:
         """The traced leaf for the leaf of an argument; any other leaf is returned unchanged."""
         owner = leaf.tensor and leaf.tensor()
         if owner is None or id(owner) not in self.arguments:
@@ -385,7 +385,7 @@ class Capture(Staging):
 
     def set_gradient(self, leaf: Leaf, gradient: Tensor | None) -> None:
         """Set the `.grad` of a leaf."""
-        leaf = self._own(leaf)
+        leaf = self.own_leaf(leaf)
         if not self._from_outside(leaf):
             leaf.held = gradient
             return

@@ -13,6 +13,7 @@ from typing import Self
 
 from ...core.record import record
 from ...graph.graph import Equation, Graph, Literal
+from ...graph.structured import communicates
 from ..ir.gemm import ACCUMULATE
 from ..ir.views import View
 from ..target import Lowering
@@ -44,6 +45,7 @@ class Grouping(Alignment):
         self.order = Precedence()
         self.reasons: dict[int, str] = {}
         self.sums: set[int] = set()  # values that products accumulate into
+        self._joined: int | None = None  # the last unit so far that other processes take part in
         for k, e in enumerate(graph.equations):
             self._place(k, e)
         self._join_siblings()
@@ -68,6 +70,9 @@ class Grouping(Alignment):
         self.units[k] = Unit(kind if group is None else UnitKind.POINT, [k], group)
         self.order.add(k)
         self._enter(k, k, e)
+        if communicates(e):  # in program order, the same in all processes
+            self.order.wait(k, set() if self._joined is None else {self._joined})
+            self._joined = k
 
     def _enter(self, u: int, k: int, e: Equation) -> None:
         """Add equation k to unit u."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from ...core.exact import exact
 from ...graph.graph import Equation, Graph, Literal
+from ...graph.structured import communicates
 from ..ir.repeated import stored_part
 from .rewriting import Builder, Replacement, rewrite
 
@@ -25,7 +26,7 @@ def common(graph: Graph) -> Graph:
     found: dict[Hashable, tuple[int, ...]] = {}
 
     def rule(builder: Builder, e: Equation) -> Replacement:
-        key = None if e.op.foreign else key_of(e)
+        key = None if e.op.foreign or communicates(e) else key_of(e)
         if key is None:
             return None
         if key in found:

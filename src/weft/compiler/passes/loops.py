@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core.aval import Aval
 from ...graph.graph import Equation, Graph, Literal
-from ...graph.structured import Branch, Loop, Repeat, Structured, row
+from ...graph.structured import Branch, Loop, Repeat, Structured, communicates, row
 from ..ir.views import LOOKS
 from .bodies import ROWS, emit_structure
 from .common import key_of
@@ -36,12 +36,16 @@ def loops(graph: Graph) -> Graph:
 
 
 def prune(graph: Graph) -> Graph:
-    """The graph without anything that no output needs, also in its loops and branches."""
+    """The graph without anything that no output needs, also in its loops and branches.
+
+    What other processes need stays, and so does a loop or a branch around it, as it is.
+    """
     live, kept = set(graph.outputs), []
     for e in reversed(graph.equations):
-        if live.isdisjoint(e.outputs):
+        joins = communicates(e)
+        if live.isdisjoint(e.outputs) and not joins:
             continue
-        if e.op.name in ROWS:
+        if e.op.name in ROWS and not joins:
             e = _TRIMMED[type(e.static[0])](e, live)
         kept.append(e)
         live.update([i for i in e.inputs if not isinstance(i, Literal)])
@@ -242,7 +246,7 @@ def _find_invariants(body: Graph, outer: set[int]) -> list[Equation]:
     for e in body.equations:
         operands = [i for i in e.inputs if not isinstance(i, Literal)]
         inside = [i for i in operands if i not in known and i not in body.constants]
-        if inside or e.op.foreign or not known.intersection(operands) or e.op.name == "guard":
+        if inside or not known.intersection(operands) or not _is_pure(e):
             continue
         if e.op.name not in LOOKS and _bytes(body, e.outputs) > _bytes(body, operands):
             continue
@@ -253,6 +257,11 @@ def _find_invariants(body: Graph, outer: set[int]) -> list[Equation]:
         if e.op.name not in LOOKS or not needed.isdisjoint(e.outputs):
             needed.update([i for i in e.inputs if not isinstance(i, Literal)])
     return [e for e in found if e.op.name not in LOOKS or not needed.isdisjoint(e.outputs)]
+
+
+def _is_pure(e: Equation) -> bool:
+    """Whether it does not matter how often and when an equation is computed."""
+    return not (e.op.foreign or e.op.name == "guard" or communicates(e))
 
 
 def _bytes(graph: Graph, values) -> int:
@@ -330,7 +339,7 @@ def _same_values(forward: Equation, back: Equation) -> dict[int, int]:
     for i, v in second.body.constants.items():
         if _content(v) in numbers:
             same[i] = numbers[_content(v)]
-    computed = {key_of(e): e.outputs for e in first.body.equations if not e.op.foreign}
+    computed = {key_of(e): e.outputs for e in first.body.equations if _is_pure(e)}
     for e in second.body.equations:
         if all(isinstance(i, Literal) or i in same for i in e.inputs):
             inputs = tuple(i if isinstance(i, Literal) else same[i] for i in e.inputs)

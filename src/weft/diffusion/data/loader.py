@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ...core.counter import Generator
 from ...errors import ArgumentError
 from ...train.epochs import EpochLoader
+from ...train.parts import Part, Share
 from .augment import choose
-from .plan import count_batches, plan_epoch
+from .plan import PlannedBatch, count_batches, plan_epoch
 
 if TYPE_CHECKING:
-    from .dataset import CachedDataset
+    from .dataset import Batch, CachedDataset
 
 
 class BucketLoader(EpochLoader):
@@ -86,20 +87,43 @@ class BucketLoader(EpochLoader):
         """Datasets over a cache do not change."""
 
     def _maker(self, epoch: int) -> Callable[[int, Callable[[], bool]], Any]:
-        plan = plan_epoch(self._buckets, self.batch_size, self.seed, epoch, self.shuffle, self.fill)
-        settings = self.dataset.settings.augmentation if self.augment else None
+        plan, join = self._plan(epoch), self._joiner(epoch)
+        return lambda k, stopped: None if stopped() else join(*plan[k])
 
-        def make(k: int, stopped: Callable[[], bool]):
+    def _maker_of_parts(
+        self, epoch: int, part: Part
+    ) -> Callable[[int, Callable[[], bool]], Share | None]:
+        plan, join = self._plan(epoch), self._joiner(epoch)
+
+        def make(k: int, stopped: Callable[[], bool]) -> Share | None:
             if stopped():
                 return None
             items, real = plan[k]
+            mine, counts = part.of(items), part.counts(len(items))
+            begin = part.bounds(len(items))[0] if counts else 0
+            return Share(join(mine, max(real - begin, 0)), counts)
+
+        return make
+
+    def _plan(self, epoch: int) -> list[PlannedBatch]:
+        return plan_epoch(self._buckets, self.batch_size, self.seed, epoch, self.shuffle, self.fill)
+
+    def _joiner(self, epoch: int) -> Callable[[Any, int], Any]:
+        """(items, real) -> their batch; those from number `real` on count for nothing."""
+        settings = self.dataset.settings.augmentation if self.augment else None
+
+        def join(items: Any, real: int) -> Any:
             choices = [
                 None if settings is None else choose(settings, self.seed, epoch, int(item))
                 for item in items
             ]
-            return self.dataset.batch(items, choices, real)
+            return self._present(self.dataset.batch(items, choices, real))
 
-        return make
+        return join
+
+    def _present(self, batch: Batch) -> Any:
+        """What loops get of a batch."""
+        return batch
 
 
 def _at_least(least: int, name: str, value: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,14 +170,8 @@ def arrays_of(batch: Batch) -> dict[str, Any]:
 class TrainingLoader(BucketLoader):
     """The arrays of batches, without what steps do not read: programs are guarded by the rest."""
 
-    def _maker(self, epoch: int) -> Callable[[int, Callable[[], bool]], Any]:
-        make = super()._maker(epoch)
-
-        def arrays(k: int, stopped: Callable[[], bool]) -> dict[str, Any] | None:
-            batch = make(k, stopped)
-            return None if batch is None else arrays_of(batch)
-
-        return arrays
+    def _present(self, batch: Batch) -> dict[str, Any]:
+        return arrays_of(batch)
 
 
 def make_loader(dataset: CachedDataset, config: TrainConfig) -> TrainingLoader:
@@ -227,4 +221,5 @@ def make_trainer(
         log_every=output.log_every,
         progress=directory is not None,
         nonfinite="rewind",
+        dist=train.dist and directory is not None,
     )

@@ -36,6 +36,8 @@ class AdapterFiles(wf.train.Callback):
     section  [output]
     """
 
+    every_rank = False
+
     def __init__(self, section: OutputSection):
         self.section = section
 
@@ -153,6 +155,8 @@ class Previews(wf.train.Callback):
     encoder   of images, which decodes latents
     dtype     of the adapter files: pictures are those that a file of the same step gives
     """
+
+    every_rank = False
 
     def __init__(
         self,

@@ -188,6 +188,8 @@ class TrainSection:
     unet_lr_scale     what the learning rate of the transformer's adapters is multiplied by
     text_encoder_lr_scale  the same of text encoders' adapters, of which there are none yet
     deterministic     whether runs repeat to the bit on a GPU too
+    dist              whether the processes that torchrun or mpiexec has started train together;
+                      `batch` is that of all of them
     workers           threads that prepare batches
     """
 
@@ -205,6 +207,7 @@ class TrainSection:
     unet_lr_scale: float = 1.0
     text_encoder_lr_scale: float | None = None
     deterministic: bool = False
+    dist: bool = False
     workers: int = 1
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import weft as wf
+from weft.train.joining import joined_ranks
 from weft.train.rewind import check_step, go_back
 
 from ..data import CachedDataset, CacheReport, Encoders, ScanReport, cache
@@ -19,6 +21,7 @@ from .config import TrainConfig, read_config
 from .fitting import check_data, check_fit
 from .footprint import reserved_bytes
 from .identity import RunIdentity
+from .joining import Progress, in_turn, joined
 from .kinds import RunKinds
 from .out_of_memory import out_of_memory_explained
 from .pictures import Prompt, sampling_of
@@ -53,7 +56,14 @@ def prepare_data(
     config     the configuration
     progress   called with a stage, how much of it is done, and how much there is
     from_step  as of `train`
+
+    Ranks do it one after the other: rank 0 computes, the others find it in the cache.
     """
+    ranks = joined_ranks(config.train.dist and wf.dist.is_initialized())
+    return in_turn(ranks, "the data", partial(_prepare, config, from_step), progress)
+
+
+def _prepare(config: TrainConfig, from_step: int | None, progress: Progress) -> RunData:
     sizes, encoders = check_fit(config)
     sources, settings = build.make_sources(config), build.make_settings(config)
     folder, prompts = config.encoders.cache, config.preview.prompts
@@ -120,7 +130,8 @@ def train(
         config = read_config(config)
     if from_step is not None:
         check_step(config.output.directory, from_step)
-    return train_on(config, prepare_data(config, progress, from_step), from_step)
+    with joined(config) as (config, _):
+        return train_on(config, prepare_data(config, progress, from_step), from_step)
 
 
 def train_on(config: TrainConfig, data: RunData, from_step: int | None = None) -> Path:
@@ -131,7 +142,8 @@ def train_on(config: TrainConfig, data: RunData, from_step: int | None = None) -
     from_step  as of `train`
     """
     if from_step is not None:
-        go_back(config.output.directory, from_step)
+        ranks, folder = joined_ranks(config.train.dist), config.output.directory
+        ranks.from_first("going back", lambda: go_back(folder, from_step))
     with out_of_memory_explained(config), _counted(config.train.device):
         _fit(config, data)
     layout = "" if "peft" in config.output.layouts else "-kohya"

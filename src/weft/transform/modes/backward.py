@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ... import errors
 from ...core import dtypes
 from ...core.backends import BACKENDS
-from ...core.box import nodes_below
+from ...core.box import BOXES, nodes_below
 from ...core.dispatch import above
 from ...core.node import Leaf, Node, NodeExtra, Severed
 from ...core.origin import origin
@@ -18,6 +18,7 @@ from ...core.value import TENSORS, wrap
 from .gradient_map import GradientMap
 from .paths import not_recorded_error
 from .reverse import sweep
+from .watch import WATCHERS, begin_watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,8 +60,23 @@ def backward(
     seed = seed_for(self, grad)
     start = {node: seed if create_graph else seed._data}
     retain = retain_graph or create_graph
-    reached = sweep(start, record=create_graph, retain=retain, on_node=_visit_recorded)
+    if WATCHERS:
+        reached = _watched_sweep(start, create_graph, retain)
+    else:
+        reached = sweep(start, record=create_graph, retain=retain, on_node=_visit_recorded)
     return _deliver(reached, seed, create_graph)
+
+
+def _watched_sweep(start: dict, record: bool, retain: bool) -> dict:
+    """The sweep, in which those take part who watch leaves of it."""
+    ((node, seed),) = start.items()
+    watch = begin_watch(node, record or seed.__class__ in BOXES, _visit_recorded)
+    try:
+        return sweep(start, record=record, retain=retain, on_node=_visit_recorded, watch=watch)
+    except BaseException as e:
+        if watch is not None:
+            watch.abort(e)
+        raise
 
 
 def _visit_recorded(node, g):

@@ -23,6 +23,7 @@ from . import limited, rules
 from .masks import BLANK, Masked, join_mask, masked_pull, pull_where
 from .paths import Vertex, freed_error, nodes_reaching
 from .rules import Patch, Picked, zero_cotangent
+from .watch import NEVER, Watches
 
 # The classes of cotangents that are not arrays.
 _PARTS = frozenset((Patch, Picked, Masked))
@@ -141,6 +142,7 @@ def sweep(
     goals: Container[Vertex] = (),
     on_node: Callable[[Vertex, Array], Array] | None = None,
     beyond: bool = True,
+    watch: Watches | None = None,
 ) -> dict[Any, Array]:
     """Carry the cotangents `seeds` (by node) back; returns those that reached a leaf or a goal.
 
@@ -150,12 +152,13 @@ def sweep(
     goals    nodes whose cotangent is wanted although they are no leaves
     on_node  called as (node, g) -> g where a node has hooks or retains its gradient
     beyond   whether cotangents are carried on from goals; if not, goals are independent variables
+    watch    what takes leaves' cotangents while the sweep is running, and delivers others for them
     """
     if not seeds:
         return {}
     for note in BEFORE_SWEEP:
         note()
-    asked = record, retain, useful, goals, on_node, beyond
+    asked = record, retain, useful, goals, on_node, beyond, watch
     if OBSERVERS:
         return _observed(seeds, asked, tuple(OBSERVERS))
     return _limited(seeds, asked) if limited.alive else _sweep(seeds, *asked)
@@ -176,16 +179,18 @@ def _observed(seeds, asked, observers: tuple[SweepObserver, ...]) -> dict[Any, A
             observer.end_sweep()
 
 
-def _sweep(seeds, record: bool, retain: bool, useful, goals, on_node, beyond) -> dict[Any, Array]:
+def _sweep(seeds, record: bool, *asked) -> dict[Any, Array]:
     first = next(iter(seeds.values()))
     xp = BACKENDS[(first._data if record else first).__class__]
     if not record and current.get().autocast is None:
-        return xp.quietly(_carry, seeds.copy(), False, retain, useful, goals, on_node, beyond)
+        return xp.quietly(_carry, seeds.copy(), False, *asked)
     with override_settings(autocast=None, **({"grad": True} if record else {})):
-        return xp.quietly(_carry, seeds.copy(), record, retain, useful, goals, on_node, beyond)
+        return xp.quietly(_carry, seeds.copy(), record, *asked)
 
 
-def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dict:  # noqa: C901
+def _carry(  # noqa: C901
+    pending: dict, record, retain, useful, goals, on_node, beyond, watch
+) -> dict:
     """The loop: newest node first, so that each node comes after all nodes that used its value."""
     anomaly = current.get().anomaly
     plain = not (record or anomaly or goals or useful is not None or OBSERVERS)
@@ -194,6 +199,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
     owned: set = set()  # nodes whose cotangent is in memory that the sweep may write to
     heap: list = []
     following = masks = None  # masks by node, once there are any
+    due, advance = (NEVER, _none_due) if watch is None else (watch.due, watch.advance)
     for node in pending:
         if node.__class__ is Leaf:
             continue  # leaves stay pending: at the end, nothing else is
@@ -210,6 +216,8 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
         else:
             node = following
         following = None
+        if node.id > due:
+            due = advance(node.id, pending)
         g = pending.pop(node)
         parents = node.parents
         if parents is None:
@@ -266,8 +274,17 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
                     heappush(heap, (p.id, p))
         if not retain:
             node.parents = node.saved = None
+    advance(NEVER, pending)
     reached.update(pending)
-    return reached if on_node is None else _visit_leaves(reached, on_node)
+    if on_node is not None:
+        _visit_leaves(reached, on_node)
+    if watch is not None:
+        reached.update(watch.finish())
+    return reached
+
+
+def _none_due(at: int, pending: dict) -> int:
+    return NEVER
 
 
 def _pull(node: Node, g, open, reached, record, useful, goals, on_node, beyond, anomaly):
@@ -312,12 +329,11 @@ def _add(p, have, c, record: bool, owned: set, masks: dict | None):
     return have + c
 
 
-def _visit_leaves(reached: dict, on_node) -> dict:
-    """The leaves' cotangents, after their hooks."""
+def _visit_leaves(reached: dict, on_node) -> None:
+    """Run the hooks of the leaves' cotangents."""
     for leaf in reached:
         if leaf.extra is not None and leaf.__class__ is Leaf:
             reached[leaf] = on_node(leaf, reached[leaf])
-    return reached
 
 
 def _check_finite(node: Node, cotangents) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from ....core.aval import Aval
 from ....core.op import Op
 from ....graph.graph import Equation, Graph, Literal
+from ....graph.structured import communicates
 from ...emit.convert import SUPPORTED
 from ...fusion.classify import UnitKind, kind_of
 from ...ir.scalar_program import STRIDED, ScalarProgram, ScalarProgramBuilder, interpret_program
@@ -98,17 +99,22 @@ def _stages(graph: Graph, views: dict[int, View], small: list[bool]) -> list[int
     """The longest chain of other equations before each equation.
 
     Small equations of one stage depend on each other through nothing else, so they can be one step.
+    What other processes take part in stays in order.
     """
     given = {*graph.inputs, *graph.constants}
     stage: dict[int, int] = {}
     handful: set[int] = set()  # results of small equations; a view of one comes after them
     found = []
+    joined = 0  # the stage of the last equation that other processes take part in
     for e, is_small in zip(graph.equations, small, strict=True):
         arrays = [i for i in e.inputs if not isinstance(i, Literal)]
         own = max((stage.get(i, 0) for i in arrays), default=0)
+        joins = communicates(e)
+        own = max(own, joined) if joins else own
         look = e.op.name in LOOKS and len(arrays) == 1 and arrays[0] not in handful
         own += not (is_small or (look and views[e.outputs[0]].root in given))
         found.append(own)
+        joined = own if joins else joined
         stage.update(dict.fromkeys(e.outputs, own))
         handful.update(e.outputs if is_small else ())
     return found
