@@ -90,26 +90,26 @@ def reduce_scatter(
     [1.0, 2.0]
     >>> wf.dist.finalize()
     """
-    group, x = world(), as_tensor(x)
+    group, own = world(), as_tensor(x)
     if op not in ("sum", "mean"):
         raise errors.ArgumentError(f"reduce_scatter: op={op!r}; expected 'sum' or 'mean'")
     if axis is not None:
-        k = axis_in("reduce_scatter", axis, x.ndim)
-        if x.shape[k] % group.size:
+        k = axis_in("reduce_scatter", axis, own.ndim)
+        if own.shape[k] % group.size:
             raise errors.ShapeError(
-                f"reduce_scatter: axis {axis} has length {x.shape[k]}, which {group.size} ranks do "
+                f"reduce_scatter: axis {axis} has length {own.shape[k]}, which {group.size} ranks do "
                 f"not divide; pad it to a multiple"
             )
-        parts = (*x.shape[:k], group.size, x.shape[k] // group.size, *x.shape[k + 1 :])
-        x = moveaxis(reshape(x, parts), (k,), (0,))
-    elif x.shape[:1] != (group.size,):
+        parts = (*own.shape[:k], group.size, own.shape[k] // group.size, *own.shape[k + 1 :])
+        own = moveaxis(reshape(own, parts), (k,), (0,))
+    elif own.shape[:1] != (group.size,):
         raise errors.ShapeError(
-            f"reduce_scatter: an array of shape {x.shape} for {group.size} ranks; its first axis "
+            f"reduce_scatter: an array of shape {own.shape} for {group.size} ranks; its first axis "
             "must have a row for each of them, or give axis="
         )
-    if x.dtype == dtypes.bool_:
-        x = x.to(dtypes.int64)
-    y = rows.reduce_scatter(x, group.name, group.size)
+    if own.dtype == dtypes.bool_:
+        own = own.to(dtypes.int64)
+    y = rows.reduce_scatter(own, group.name, group.size)
     return y if op == "sum" else y / group.size
 
 
