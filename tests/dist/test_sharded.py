@@ -342,6 +342,7 @@ def test_trajectories_of_torch(name):
             optimizer.step(gradients(params, step))
         return [p.detach().numpy() for p in params.values()]
 
+    near = 1e-7 if name == "NAdam" else 1e-10  # PyTorch has its product of momenta in float32
     for found in run(3, program):
         for x, p in zip(found, theirs, strict=True):
-            np.testing.assert_allclose(x, p.detach().numpy(), rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(x, p.detach().numpy(), rtol=near, atol=near / 100)
