@@ -189,3 +189,105 @@ def test_every_mode(modes, name, shape, device):
             np.testing.assert_allclose(
                 result, expected[kind][r], rtol=1e-12, atol=1e-12, err_msg=f"{mode} of rank {r}"
             )
+
+
+DTYPES = "bool uint8 int8 int32 int64 float16 bfloat16 float32 float64 complex64 complex128".split()
+LAYOUTS = {
+    "plain": lambda x: x,
+    "turned": lambda x: x.T,
+    "backwards": lambda x: x[::-1],
+    "thinned": lambda x: x[:, ::2],
+    "broadcast": lambda x: np.broadcast_to(x[:, :1], x.shape),
+    "scalar": lambda x: x[0, 0],
+    "empty": lambda x: x[:, :0],
+}
+
+
+def drawn(dtype, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 2 if dtype == "bool" else 20, (3, 6))
+    if dtype.startswith("complex"):
+        x = x + 1j * rng.integers(0, 20, (3, 6))
+    return x
+
+
+def reductions(stack):
+    """By name, NumPy's combination of all ranks' arrays."""
+    yield "sum", lambda x: wf.dist.all_reduce(x), lambda r: stack.sum(0)
+    yield "mean", lambda x: wf.dist.all_reduce(x, "mean"), lambda r: stack.mean(0)
+    if stack.dtype.kind != "c":
+        yield "max", lambda x: wf.dist.all_reduce(x, "max"), lambda r: stack.max(0)
+        yield "min", lambda x: wf.dist.all_reduce(x, "min"), lambda r: stack.min(0)
+    yield "gather", wf.dist.all_gather, lambda r: stack
+    yield "broadcast", lambda x: wf.dist.broadcast(x, 2), lambda r: stack[2]
+    if stack.ndim > 1 and stack.shape[1] == SIZE:
+        yield "scatter", wf.dist.reduce_scatter, lambda r: stack.sum(0)[r]
+        yield (
+            "scattered mean",
+            lambda x: wf.dist.reduce_scatter(x, "mean", 0),
+            lambda r: stack.mean(0)[r : r + 1],
+        )
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_and_layout(dtype, layout, device):
+    """Small integers, which all dtypes hold: results are exact, but for means of half types."""
+    arrays = [LAYOUTS[layout](drawn(dtype, r)) for r in range(SIZE)]
+    kept = np.stack([np.asarray(x) for x in arrays]).astype(
+        "float64" if dtype == "bfloat16" else dtype
+    )
+
+    def laid(r):
+        if device == "cpu":
+            return wf.tensor(LAYOUTS[layout](np.asarray(drawn(dtype, r)))).to(dtype)
+        x = wf.tensor(drawn(dtype, r), device=device).to(dtype)
+        views = {"turned": lambda x: x.T, "thinned": lambda x: x[:, ::2], "plain": lambda x: x}
+        views |= {"scalar": lambda x: x[0, 0], "empty": lambda x: x[:, :0]}
+        views["backwards"] = lambda x: wf.flip(x, axis=0)
+        views["broadcast"] = lambda x: wf.broadcast_to(x[:, :1], x.shape)
+        return views[layout](x)
+
+    def program(r):
+        x, found = laid(r), []
+        for name, call, _ in reductions(kept):
+            for y in (call(x), wf.compile(call)(x)):
+                found.append((name, str(y.dtype), y.to("cpu")))
+        return [
+            (n, d, y.to("float64").numpy() if d == "bfloat16" else y.numpy()) for n, d, y in found
+        ]
+
+    rules = {name: of_rank for name, _, of_rank in reductions(kept)}
+    for r, results in enumerate(run(SIZE, program)):
+        for name, found, y in results:
+            assert found == dtype_of(name, dtype), name
+            loose = {"float16": 1e-3, "bfloat16": 1e-2, "float32": 1e-6, "complex64": 1e-6}
+            rtol = loose.get(found, 1e-15) if "mean" in name else 0.0
+            np.testing.assert_allclose(y, rules[name](r), rtol=rtol, err_msg=name)
+
+
+def dtype_of(name, dtype):
+    """Sums of booleans are counts, and means are floating point; others keep the dtype."""
+    if "mean" in name and not dtype.startswith(("float", "bfloat", "complex")):
+        return "float32"
+    counts = dtype == "bool" and name in ("sum", "scatter")
+    return "int64" if counts else dtype
+
+
+def test_what_has_no_order_or_no_parts_is_refused():
+    def program(r):
+        with pytest.raises(errors.DTypeError, match="complex"):
+            wf.dist.all_reduce(wf.ones(3, dtype="complex64"), "max")
+        for shape, axis in (((), None), ((2, 3), None), ((4, 3), None), ((2, 4), 1)):
+            with pytest.raises(errors.ShapeError, match="reduce_scatter"):
+                wf.dist.reduce_scatter(wf.ones(shape), axis=axis)
+        for call in (wf.dist.all_gather, wf.dist.reduce_scatter):
+            with pytest.raises(errors.WeftError, match="axis"):
+                call(wf.ones((3, 3)), axis=2)
+        with pytest.raises(errors.WeftError, match="axis"):
+            wf.dist.all_gather(wf.ones(()), axis=0)
+        wf.dist.barrier()  # no rank is out of step
+        return True
+
+    assert run(SIZE, program) == [True] * SIZE

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import weft as wf
 from tests.optim.every import OPTIMIZERS
@@ -309,3 +310,39 @@ def test_state_and_traffic_of_a_rank(seed):
     for held, sent in found:
         assert held <= largest * slots * 4
         assert sent <= largest * 4
+
+
+TORCH = {
+    "SGD": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+    "Adam": {"lr": 0.01, "amsgrad": True},
+    "AdamW": {"lr": 0.01, "weight_decay": 0.1},
+    "NAdam": {"lr": 0.01},
+    "RAdam": {"lr": 0.01},
+    "RMSprop": {"lr": 0.01, "centered": True},
+    "Adagrad": {"lr": 0.1},
+}
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_trajectories_of_torch(name):
+    """PyTorch's optimizer of one process, on the same gradients."""
+    arrays = values("adam")
+    theirs = [torch.tensor(x, requires_grad=True) for x in arrays]
+    other = getattr(torch.optim, name)(theirs, **TORCH[name])
+    for step in range(STEPS):
+        grads = gradients(parameters(arrays), step)
+        for p, g in zip(theirs, grads.values(), strict=True):
+            p.grad = torch.tensor(g.numpy())
+        other.step()
+
+    def program(rank):
+        params = parameters(arrays)
+        optimizer = wf.dist.ShardedOptimizer(getattr(wf.optim, name)(params, **TORCH[name]))
+        for step in range(STEPS):
+            optimizer.step(gradients(params, step))
+        return [p.detach().numpy() for p in params.values()]
+
+    near = 1e-7 if name == "NAdam" else 1e-10  # PyTorch has its product of momenta in float32
+    for found in run(3, program):
+        for x, p in zip(found, theirs, strict=True):
+            np.testing.assert_allclose(x, p.detach().numpy(), rtol=near, atol=near / 100)

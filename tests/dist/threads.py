@@ -51,20 +51,20 @@ class ThreadEngine:
         return self._meeting.exchange(self.rank, xp.copy(x))
 
     def all_reduce(self, x, kind, out=None):
-        both = {"sum": lambda a, b: a + b, "max": _maximum, "min": _minimum}[kind]
-        every = self._all("all_reduce", x)
+        both = {"sum": _add, "max": _maximum, "min": _minimum}[kind]
+        every, xp = self._all("all_reduce", x), BACKENDS[type(x)]
         with np.errstate(all="ignore"):  # as engines that are not NumPy do
-            total = reduce(both, every) + 0
+            total = xp.copy(reduce(both, every))
         if out is None:
             return total
-        BACKENDS[type(x)].overwrite(out, total)
+        xp.overwrite(out, total)
         return out
 
     def all_gather(self, x):
         return _stack(self._all("all_gather", x))
 
     def all_to_all(self, x):
-        return _stack([v[self.rank] for v in self._all("all_to_all", x)])
+        return _stack([v[self.rank, ...] for v in self._all("all_to_all", x)])
 
     def broadcast(self, x, root):
         xp = BACKENDS[type(x)]
@@ -80,12 +80,21 @@ def _stack(arrays):
     )
 
 
-def _maximum(a, b):
-    return np.maximum(a, b) if isinstance(a, np.ndarray | np.generic) else a.maximum(b)
+def _combine(numpy_name, torch_name):
+    """A function of two arrays that keeps arrays without axes arrays."""
+    ufunc = getattr(np, numpy_name)
+
+    def combine(a, b):
+        if isinstance(a, np.ndarray):
+            return np.asarray(ufunc(a, b))
+        return getattr(a, torch_name)(b)
+
+    return combine
 
 
-def _minimum(a, b):
-    return np.minimum(a, b) if isinstance(a, np.ndarray | np.generic) else a.minimum(b)
+_add = _combine("add", "add")
+_maximum = _combine("maximum", "maximum")
+_minimum = _combine("minimum", "minimum")
 
 
 def run(size: int, program, before=None) -> list:

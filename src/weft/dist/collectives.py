@@ -27,7 +27,7 @@ def all_reduce(x: ArrayLike, op: Literal["sum", "mean", "max", "min"] = "sum") -
     """Combine the arrays of all ranks elementwise: y = Σᵣ xᵣ, their mean, maximum or minimum.
 
     x   this rank's array; all ranks' have one shape and dtype
-    op  how they are combined
+    op  how they are combined; a sum of booleans counts
 
     >>> import weft as wf
     >>> group = wf.dist.init()  # of one process, where no launcher started several
@@ -41,7 +41,13 @@ def all_reduce(x: ArrayLike, op: Literal["sum", "mean", "max", "min"] = "sum") -
             f"all_reduce: op={op!r}; expected one of {', '.join(map(repr, _OPS))}"
         )
     if op in ("max", "min"):
-        return rows.all_extreme(x, group.name, group.size, op)
+        if dtypes.is_complex(x.dtype):
+            raise errors.DTypeError(
+                f"all_reduce: the {op} of {x.dtype} arrays: complex numbers have no order; reduce "
+                "their real and imaginary parts, or their absolute values"
+            )
+        held = x.to(dtypes.uint8) if x.dtype == dtypes.bool_ else x  # which all engines order
+        return rows.all_extreme(held, group.name, group.size, op).to(x.dtype)
     if x.dtype == dtypes.bool_:
         x = x.to(dtypes.int64)
     total = rows.all_reduce(x, group.name, group.size)
@@ -75,7 +81,7 @@ def reduce_scatter(
     """This rank's part of the sum, or the mean, of all ranks' arrays: y = Σᵣ xᵣ[rank].
 
     x     this rank's array; all ranks' have one shape and dtype
-    op    how they are combined
+    op    how they are combined; a sum of booleans counts
     axis  the axis that is cut into one part for each rank; None: the first one has a row for each
 
     >>> import weft as wf
@@ -84,19 +90,26 @@ def reduce_scatter(
     [1.0, 2.0]
     >>> wf.dist.finalize()
     """
-    group, x = world(), as_tensor(x)
+    group, own = world(), as_tensor(x)
     if op not in ("sum", "mean"):
         raise errors.ArgumentError(f"reduce_scatter: op={op!r}; expected 'sum' or 'mean'")
     if axis is not None:
-        k = axis_in("reduce_scatter", axis, x.ndim)
-        if x.shape[k] % group.size:
+        k = axis_in("reduce_scatter", axis, own.ndim)
+        if own.shape[k] % group.size:
             raise errors.ShapeError(
-                f"reduce_scatter: axis {axis} has length {x.shape[k]}, which {group.size} ranks do "
+                f"reduce_scatter: axis {axis} has length {own.shape[k]}, which {group.size} ranks do "
                 f"not divide; pad it to a multiple"
             )
-        parts = (*x.shape[:k], group.size, x.shape[k] // group.size, *x.shape[k + 1 :])
-        x = moveaxis(reshape(x, parts), (k,), (0,))
-    y = rows.reduce_scatter(x, group.name, group.size)
+        parts = (*own.shape[:k], group.size, own.shape[k] // group.size, *own.shape[k + 1 :])
+        own = moveaxis(reshape(own, parts), (k,), (0,))
+    elif own.shape[:1] != (group.size,):
+        raise errors.ShapeError(
+            f"reduce_scatter: an array of shape {own.shape} for {group.size} ranks; its first axis "
+            "must have a row for each of them, or give axis="
+        )
+    if own.dtype == dtypes.bool_:
+        own = own.to(dtypes.int64)
+    y = rows.reduce_scatter(own, group.name, group.size)
     return y if op == "sum" else y / group.size
 
 

@@ -14,7 +14,7 @@ from ..core.reading import refuse_reading
 from ..core.settings import current, override_settings, refuse_while_staging
 from ..core.value import wrap
 from ..optim.averaged import SelfAveragingOptimizer
-from ..optim.optimizer import Optimizer
+from ..optim.optimizer import Optimizer, check_step
 from ..optim.parameters import ParameterEntry, gradient_pairs, raw_gradient
 from ..transform.modes.backward import enable_grad
 from . import sharded_files, sharded_state, sharded_trace
@@ -24,7 +24,7 @@ from .part import Part, cut
 from .passed_on import PassesOn
 from .sharded_checks import describe, optimizer_inside, refuse_different
 from .shares import Shares, is_elementwise, share_out
-from .world import world
+from .world import is_initialized, world
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
@@ -90,9 +90,12 @@ class ShardedOptimizer(PassesOn):
 
     def state_bytes(self, device: str = "cpu", to_come: bool = False) -> int:
         """The bytes on a device of this rank's part of the state, or of what a step will make."""
-        group, entries = world(), {e.key: e for e in self.entries()}
-        total = 0
-        for key, piece in share_out(self.optimizer, group.size)[group.rank].items():
+        group = self._group
+        if group is None and is_initialized():
+            group = cast(Member, world())
+        rank, size = (0, 1) if group is None else (group.rank, group.size)
+        total, entries = 0, {e.key: e for e in self.entries()}
+        for key, piece in share_out(self.optimizer, size)[rank].items():
             entry = entries[key]
             if not (to_come and key in self._part.optimizer._state):
                 slots = self.optimizer.slots(entry.group, cut(entry.param._data, piece))
@@ -190,6 +193,7 @@ class ShardedOptimizer(PassesOn):
 
     def _advance(self, grads: Any, taken: Any = None) -> None:
         base = self.optimizer
+        check_step(base, "step")
         pairs = gradient_pairs(base, grads)
         group, staging = self.ready(), current.get().staging
         pairs = self._part.optimizer._admit(pairs, staging)
@@ -282,7 +286,8 @@ class ShardedOptimizer(PassesOn):
         root    the rank that has the result, where others have None; None: all have it
 
         What was gathered loads into an optimizer that is not sharded, and into one that is, on any
-        number of ranks; a part loads where it comes from.
+        number of ranks; a part loads where it comes from. All of the state is on the parameters'
+        device for this: `save_sharded` needs no rank that holds it.
 
         >>> import weft as wf
         >>> group = wf.dist.init()
