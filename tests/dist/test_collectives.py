@@ -121,5 +121,5 @@ def test_ranks_that_do_different_things_are_told_so():
         "function": lambda r: wf.dist.barrier() if r else wf.dist.all_gather(wf.ones(3)),
     }
     for call in calls.values():
-        with pytest.raises(errors.RanksDiffer, match="rank 0: .*; rank 1: .*number 0"):
+        with pytest.raises(errors.RanksDiffer, match=r"rank 0: .*; rank 1: .*number 0"):
             run(2, call)

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread
+from types import TracebackType
 from typing import Any
 
 from .. import errors
@@ -56,6 +57,7 @@ class Channel:
         self._thread: Thread | None = None
         self._closed = False
         self.failure: Exception | None = None
+        self._traceback: TracebackType | None = None  # of the failure
 
     def call(self, action: Callable[[], Any]) -> Any:
         """Run a collective after those that were started; here, where none are left."""
@@ -74,7 +76,7 @@ class Channel:
     def run(self, action: Callable[[], Any]) -> Any:
         """Run an action now; after one that has failed, none runs."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(self._traceback)  # which does not grow by each call
         try:
             return action()
         except Exception as e:
@@ -92,7 +94,7 @@ class Channel:
     def fail(self, error: Exception) -> None:
         """Let all later collectives raise an error."""
         if self.failure is None:
-            self.failure = error
+            self.failure, self._traceback = error, error.__traceback__
             self._failed(error)
 
     def start(self, action: Callable[[], Any]) -> Job:
@@ -125,8 +127,12 @@ class Channel:
         with self.changed:
             self._closed = True
             self.changed.notify_all()
+        self.join()
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait for the thread to end, for some seconds at most."""
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(seconds)
 
     def abandon(self, error: BaseException | None) -> None:
         """Let what was started, and is not done, never be done.

@@ -1,7 +1,6 @@
 """Headers: what each rank is about to do, compared between ranks before it is done."""
 
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 
@@ -23,12 +22,11 @@ class Header:
     number: int
     what: str
 
-    def pack(self) -> np.ndarray:
+    def pack(self) -> bytes:
         """The header as bytes: number, digest of the whole text, the text's beginning."""
         text = self.what.encode()
         digest = blake2b(text, digest_size=_DIGEST).digest()
-        packed = self.number.to_bytes(8, "little") + digest + text[:_TEXT].ljust(_TEXT, b"\0")
-        return np.frombuffer(packed, np.uint8)
+        return self.number.to_bytes(8, "little") + digest + text[:_TEXT].ljust(_TEXT, b"\0")
 
 
 def _unpack(row: np.ndarray) -> tuple[int, bytes, str]:
@@ -37,16 +35,16 @@ def _unpack(row: np.ndarray) -> tuple[int, bytes, str]:
     return int.from_bytes(packed[:8], "little"), packed[8 : 8 + _DIGEST], text
 
 
-def compare(rows: Any) -> None:
-    """Refuse headers (size, BYTES) of all ranks that are not the same, naming what each rank does."""
-    found = [_unpack(row) for row in np.asarray(rows)]
-    if len(set(found)) == 1:
+def compare(rows: np.ndarray) -> None:
+    """Refuse headers (size, BYTES) of all ranks that differ, naming what each rank does."""
+    if (rows == rows[0]).all():
         return
+    found = [_unpack(row) for row in rows]
     groups: dict[tuple[int, bytes, str], list[int]] = {}
     for r, header in enumerate(found):
         groups.setdefault(header, []).append(r)
     listed = "; ".join(
-        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}: {what} (number {number})"
+        f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {what} (number {number})"
         for (number, _, what), ranks in groups.items()
     )
     raise errors.RanksDiffer(

@@ -4,6 +4,7 @@ Arrays of half precision are added in float32 and rounded once, while two bytes 
 sent. Extremes of floats propagate NaN.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ NATIVE: dict[str, frozenset[np.dtype]] = {
     "max": _INTEGERS,
     "min": _INTEGERS,
 }
+# PyTorch does not add these on GPUs.
+_UNKNOWN_TO_GPUS = frozenset({dtypes.uint16, dtypes.uint32, dtypes.uint64})
 # An array of at most so many bytes is gathered whole, which takes one collective instead of two.
 _WHOLE = 4096
 
@@ -44,19 +47,25 @@ def all_reduce(
     return out
 
 
-def reduce_scatter(engine: Engine, x: Any, *, ordered: bool = False) -> Any:
-    """Of x of shape (size, …), this rank's row of the sum over ranks."""
-    if _native(BACKENDS[type(x)].dtype_of(x), "sum", ordered):
-        return engine.reduce_scatter(x)
+def reduce_scatter(engine: Engine, x: Any) -> Any:
+    """Of x of shape (size, …), this rank's row of the sum over ranks, which is in rank order.
+
+    As many bytes are sent as libraries send for it; gloo sends twice as many.
+    """
     host, back = _computable(x)
     return back(fold(engine.all_to_all(host), "sum"))
+
+
+def lies_on_gpu(x: Any) -> bool:
+    """Whether an array lies in a GPU's memory."""
+    return BACKENDS[type(x)].device_of(x).startswith("cuda")
 
 
 def _computable(x: Any) -> tuple[Any, Callable[[Any], Any]]:
     """The array where all dtypes can be added, and what makes a result one like x."""
     xp = BACKENDS[type(x)]
     device = xp.device_of(x)
-    if device.startswith("cuda"):
+    if lies_on_gpu(x) and xp.dtype_of(x) not in _UNKNOWN_TO_GPUS:
         return x, lambda y: y
     return xp.to_numpy(x), lambda y: xp.adopt(y, device)
 
@@ -83,7 +92,7 @@ def fold(rows: Any, kind: Reduction) -> Any:
     xp = BACKENDS[type(rows)]
     dtype, shape = xp.dtype_of(rows), rows.shape[1:]
     half = kind == "sum" and dtype in dtypes.HALF
-    first, *others = rows.reshape(rows.shape[0], -1)
+    first, *others = rows.reshape(rows.shape[0], math.prod(shape))
     with xp.quiet():
         total = xp.cast(first, dtypes.float32) if half else xp.copy(first)
         for row in others:
@@ -92,3 +101,14 @@ def fold(rows: Any, kind: Reduction) -> Any:
             else:
                 total = xp.maximum(total, row) if kind == "max" else xp.minimum(total, row)
         return (xp.cast(total, dtype) if half else total).reshape(shape)
+
+
+def of_rows(every: np.ndarray, rank: int, collective: str, *rest: Any) -> np.ndarray:
+    """What a collective makes of all ranks' arrays, of shape (size, …), on one rank."""
+    if collective == "all_reduce":
+        return fold(every, *rest)
+    if collective == "reduce_scatter":
+        return fold(every[:, rank], "sum")
+    if collective == "broadcast":
+        return np.array(every[rest[0]])
+    return every.copy()
