@@ -128,6 +128,7 @@ def test_waiting_gradients_cannot_be_forgotten():
         assert model.pending == 0
         optimizer.step()
         loss_of(model, x, y).backward()
+        assert len({id(p.grad._data.base) for p in model.parameters()}) == 1  # views of a bucket
         return gradients(model)
 
     def alone():
@@ -204,24 +205,24 @@ def test_parameters_that_some_ranks_do_not_use_count_as_zeros_there():
     def rank(r):
         model = wf.dist.DataParallel(draw(Branches().double()))
         x, y = shard(data(8), r, 2)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for _ in range(2):
-                model.zero_grad()
-                ((model(x, (0, 1) if r else (0,)) - y) ** 2).mean().backward()
-        return gradients(model), [str(w.message) for w in caught]
+        for _ in range(2):
+            model.zero_grad()
+            ((model(x, (0, 1) if r else (0,)) - y) ** 2).mean().backward()
+        return gradients(model)
 
-    results = run(2, rank)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        results = run(2, rank)
     single = []
     for r in range(2):
         model = draw(Branches().double())
         x, y = shard(data(8), r, 2)
         ((model(x, (0, 1) if r else (0,)) - y) ** 2).mean().backward()
         single.append(gradients(model))
-    said = [text for _, texts in results for text in texts]
+    said = [str(w.message) for w in caught]
     assert len(said) == 2  # each rank once
-    assert all("2 parameters" in t and "'heads.2.weight', 'heads.2.bias'" in t for t in said)
-    for found, _ in results:
+    assert all("on any rank: 'heads.2.weight', 'heads.2.bias'. The" in t for t in said)
+    for found in results:
         assert len(found) == 8  # the shared layer once
         for name, g in found.items():
             parts = [s[name] for s in single]
@@ -241,6 +242,30 @@ def test_compiled_passes_that_use_other_parameters_are_refused():
 
     with pytest.raises(errors.RanksDiffer, match="backward pass of 4 parameters"):
         run(2, rank)
+
+
+@pytest.mark.parametrize("given", ["wrapper", "model", "parameter"])
+def test_models_and_parameters_among_the_arguments_of_compiled_functions(given):
+    """Their leaves are others there, which are synchronised all the same."""
+
+    def rank(r):
+        wrapper = wf.dist.DataParallel(mlp())
+        x, y = shard(data(8), r, 2)
+        model = wrapper.module if given == "model" else wrapper
+        if given == "parameter":
+            step = wf.compile(lambda p, x, y: loss_of(model, x, y).backward())
+        else:
+            step = wf.compile(lambda m, x, y: loss_of(m, x, y).backward())
+        for _ in range(2):
+            wrapper.zero_grad()
+            step(wrapper.get_parameter("0.weight") if given == "parameter" else model, x, y)
+        return gradients(wrapper)
+
+    one = mlp()
+    loss_of(one, *shard(data(8), 0, 1)).backward()
+    for found in run(2, rank):
+        for name, g in found.items():
+            np.testing.assert_allclose(g, gradients(one)[name], rtol=1e-12, atol=1e-14)
 
 
 def test_frozen_parameters_and_others_keep_their_gradients():
@@ -391,18 +416,18 @@ def test_ranks_that_are_no_longer_in_step_are_told_so():
         with wf.no_grad():
             model.get_parameter("2.weight").copy_(model.get_parameter("2.weight") + 1e-9)
 
-    changes = {
-        1: hold,
-        2: lambda model, x, y: model.freeze("2.weight"),
-        3: diverge,
-    }
-    for part, change in changes.items():
+    changes = [
+        ([0, 1], hold),
+        ([1], lambda model, x, y: loss_of(model, x, y)),
+        ([2], lambda model, x, y: model.freeze("2.weight")),
+        ([3], diverge),
+    ]
+    for parts, change in changes:
         with pytest.raises(errors.RanksDiffer, match="values: where only the last") as caught:
             run(2, rank_of(change))
-        said = r"rank {}: backward pass 1 of (\d) layout (\w+) parameters (\w+)"
+        said = r"rank {}: backward pass 1 of (\d) after (\d) calls, layout (\w+), parameters (\w+)"
         zero, one = (re.search(said.format(r), str(caught.value)) for r in range(2))
-        differs = [k for k in (1, 2, 3) if zero[k] != one[k]]
-        assert differs == [part]
+        assert [k for k in range(4) if zero[k + 1] != one[k + 1]] == parts
 
 
 def test_changes_of_a_wrapped_model_are_refused():

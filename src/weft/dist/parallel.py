@@ -64,6 +64,7 @@ class DataParallel(Module):
         module = self.module
         if module.training:
             self.reducer.check_names(module.named_parameters())
+            self.reducer.note_forward()
             if self.reducer.synchronises:
                 self._share_buffers()
         return module(*args, **kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import get_ident
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakMethod, finalize
 
@@ -16,10 +16,10 @@ from ..arrays.arguments import as_tensor
 from ..core.backends import BACKENDS
 from ..core.node import Leaf
 from ..core.record import record
-from ..core.settings import current, refuse_while_staging
+from ..core.settings import current, refuse_while_staging, traced
 from ..core.value import aval_of, wrap
 from ..optim.optimizer import BEFORE_STEP
-from ..transform.modes.watch import WATCHERS, LastUses, Visit, Watch
+from ..transform.modes.watch import BEFORE, NEVER, WATCHERS, LastUses, Visit, Watch
 from .agreement import broadcast_values, compare_models
 from .buckets import Bucket, ParameterSpec, digest, plan_buckets
 from .compression import Compression, compressor_of
@@ -78,7 +78,8 @@ class GradientReducer:
         self.last_sync: Sync | None = None
         self._synchronising = True
         self.steps = 0
-        self._thread: int | None = None  # of the pass that is running
+        self._running = Lock()  # held while a pass is running
+        self._forwards = 0  # calls of the model since the last pass that has synchronised
         self._unused: set[int] = set()  # warned about
         self._order: tuple[int, ...] | None = None  # as gradients become final on rank 0
         self._specs = self._specs_now()
@@ -114,6 +115,11 @@ class GradientReducer:
                 f"(new: {', '.join(changed) or 'none'}; gone: {', '.join(gone) or 'none'}); wrap "
                 "it again after such a change"
             )
+
+    def note_forward(self) -> None:
+        """Count a call of the model whose gradients are going to be synchronised."""
+        if current.get().grad and current.get().staging is None:
+            self._forwards += 1
 
     # State
 
@@ -210,16 +216,22 @@ class GradientReducer:
         leaves = [self._leaf(p, staging) for p in self._params.values()]
         if not any([leaf in uses for leaf in leaves if leaf is not None]):
             return None
+        return self._begin_watch(leaves, uses, staging is not None or by_rows, visit)
+
+    def _begin_watch(
+        self, leaves: list[Leaf | None], uses: LastUses, by_rows: bool, visit: Visit
+    ) -> Watch:
         self._begin_pass()
         try:
+            self._check_unmoved()
             trained = tuple([leaf is not None for leaf in leaves])
-            if staging is not None or by_rows:
+            if by_rows:
                 return self._row_pass(trained, leaves, uses, visit)
             if not self._synchronising:
                 return HeldPass(self, leaves, visit)
             return self._reducing_pass(trained, leaves, uses, visit)
         except BaseException:
-            self._thread = None
+            self._running.release()
             raise
 
     def _leaf(self, p: Tensor, staging: Any) -> Leaf | None:
@@ -229,11 +241,13 @@ class GradientReducer:
         return leaf if staging is None else staging.own_leaf(leaf)
 
     def _begin_pass(self) -> None:
-        if self._thread is not None:
+        if not self._running.acquire(blocking=False):
             raise errors.DistributedError(
                 "backward(): another backward pass through the same wf.dist.DataParallel model is "
                 "running, in a hook or in another thread; ranks could not agree on their order"
             )
+
+    def _check_unmoved(self) -> None:
         for spec, p in zip(self._specs, self._params.values(), strict=True):
             if aval_of(p) != spec.aval:
                 raise errors.DistributedError(
@@ -241,25 +255,25 @@ class GradientReducer:
                     f"{_say(spec.aval)} when the model was wrapped; move and cast a model before "
                     "wf.dist.DataParallel(model)"
                 )
-        self._thread = get_ident()
 
     def leave(self) -> None:
         """The running pass has ended."""
-        self._thread = None
+        self._running.release()
 
     def end_pass(self, failed: bool) -> None:
         """A pass that synchronises has ended."""
-        self._thread = None
+        self._running.release()
         if not failed:
             self.last_sync = Sync(self.steps, self.pending + 1)
             self.drop()
         self.steps += 1
+        self._forwards = 0
 
     def _reducing_pass(self, trained, leaves, uses: LastUses, visit: Visit) -> Watch:
         buckets, layout = self._layout(trained)
         header = self.member.agree(
-            f"backward pass {self.steps} of {self.pending + 1} layout {layout} "
-            f"parameters {self._sample()}"
+            f"backward pass {self.steps} of {self.pending + 1} after {self._forwards} calls, "
+            f"layout {layout}, parameters {self._sample()}"
         )
         if self._order is None:
             self._order = self._agree_on_order(leaves, uses, header)
@@ -306,6 +320,48 @@ class GradientReducer:
         """The parameters' names."""
         return list(self._params)
 
+    def average(
+        self, pairs: Iterable[tuple[str | Tensor, Tensor | None]]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """(parameter, mean over ranks) of gradients that are given, with those that wait.
+
+        pairs  (parameter or its name, this rank's gradient), which are not tracked on; None, and
+               a parameter that is left out: no gradient here
+
+        Parameters that have no gradient on any rank are left out. In a compiled function all ranks
+        must give gradients of the same parameters.
+        """
+        staging = current.get().staging
+        leaves = [self._leaf(p, staging) for p in self._params.values()]
+        pending = self._given(pairs, leaves)
+        uses = dict.fromkeys(pending, BEFORE)
+        watch = self._begin_watch(leaves, uses, staging is not None, lambda leaf, g: g)
+        try:
+            watch.advance(NEVER, pending)
+            found = watch.finish()
+        except BaseException as e:
+            if watch.abort():
+                watch.tell(e)
+            raise
+        params = zip(leaves, self._params.values(), strict=True)
+        return [(p, wrap(found[leaf])) for leaf, p in params if leaf is not None and leaf in found]
+
+    def _given(self, pairs: Iterable[tuple[Any, Any]], leaves: list[Leaf | None]) -> dict[Any, Any]:
+        """The raw gradients of pairs, by leaf."""
+        by_name = dict(zip(self._params, leaves, strict=True))
+        known = {leaf for leaf in leaves if leaf is not None}
+        found: dict[Any, Any] = {}
+        for p, g in pairs:
+            leaf = by_name.get(p) if isinstance(p, str) else p._node
+            if leaf not in known:
+                what = repr(p) if isinstance(p, str) else f"a tensor of shape {p.shape}"
+                raise errors.ArgumentError(
+                    f"GradientReducer.average: {what} is no parameter of the model that is trained"
+                )
+            if g is not None:
+                found[leaf] = traced(g)._data
+        return found
+
     # Layout
 
     def _specs_now(self) -> list[ParameterSpec]:
@@ -351,8 +407,9 @@ class GradientReducer:
         except errors.RanksDiffer as e:
             raise errors.RanksDiffer(
                 f"backward(): {e.message}. Said of a pass are its number, how many passes it "
-                "includes, and digests of which parameters are trained and of some of their "
-                "values: where only the last differs, the parameters have become different before"
+                "includes, how often the model was called for it, and digests of which parameters "
+                "are trained and of some of their values: where only the last differs, the "
+                "parameters have become different before"
             ) from None
 
     def empty(self, bucket: Bucket) -> Any:
@@ -367,9 +424,9 @@ class GradientReducer:
             self._unused.update(new)
             names = ", ".join([repr(self._specs[k].name) for k in new[:10]])
             warnings.warn(
-                f"{len(new)} parameters have no gradient on any rank: {names}"
-                f"{', …' if len(new) > 10 else ''}; the loss does not depend on them. Freeze them "
-                "with requires_grad_(False) if that is meant",
+                f"parameters without a gradient on any rank: {names}"
+                f"{f' and {len(new) - 10} others' if len(new) > 10 else ''}. The loss does not "
+                "depend on them; freeze them with requires_grad_(False) if that is meant",
                 UserWarning,
                 stacklevel=2,
             )
