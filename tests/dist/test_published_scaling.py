@@ -161,8 +161,8 @@ def test_mixed_precision_on_two_machines(name):
 
 
 # PyTorch's benchmark of DistributedDataParallel (benchmarks/distributed/ddp/README.md, v1.4): DGX-1
-# with V100, four InfiniBand cards of 100 Gbit/s each; batch 32; medians of seconds on 1, 2, 4, 8 and
-# 16 GPUs; parameters of torchvision's models.
+# with V100, four InfiniBand cards of 100 Gbit/s; batch 32; medians of seconds on 1, 2, 4, 8 and 16
+# GPUs; parameters of torchvision's models.
 DDP = {
     "resnet50": (25.557e6, (0.100, 0.103, 0.103, 0.104, 0.104)),
     "resnet101": (44.549e6, (0.171, 0.176, 0.176, 0.179, 0.179)),

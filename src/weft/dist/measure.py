@@ -64,10 +64,9 @@ def measure_step(
     if steps < 2:
         raise ArgumentError(f"measure_step: steps={steps!r}; expected an integer of at least 2")
     group = world() if is_initialized() else CONNECTED[ALONE]
-    entries = optimizer.entries()
-    params = [e.param for e in entries if e.param.requires_grad]
-    device = params[0].device
+    params = [e.param for e in optimizer.entries() if e.param.requires_grad]
     ready = _ready(loss, params, optimizer, steps)
+    device = params[0].device
     measured = _steps(loss, optimizer, params, steps, group)
     forward, backward, rest, used = [median(part) for part in zip(*measured, strict=True)]
     figures = [
@@ -76,11 +75,12 @@ def measure_step(
         *ready,
     ]
     means = (group.all_reduce(np.array(figures)) / group.size).tolist()
+    forward, backward, rest, spread, used, speed, *ready = means
     gradients = [
-        GradientProfile(tuple(p.shape), min(t, 1.0) * means[1], p.dtype.itemsize)
-        for p, t in zip(params, means[6:], strict=True)
+        GradientProfile(tuple(p.shape), min(share, 1.0) * backward, p.dtype.itemsize)
+        for p, share in zip(params, ready, strict=True)
     ]
-    return StepProfile(*means[:3], tuple(gradients), samples, *means[3:6])
+    return StepProfile(forward, backward, rest, tuple(gradients), samples, spread, used, speed)
 
 
 def _steps(

@@ -30,6 +30,12 @@ class Prediction:
     samples        of all ranks together
     efficiency     the step's time on one rank, by that on so many
     buckets        when each bucket was ready, begun and done, from the begin of the step
+
+    >>> import weft as wf
+    >>> profile = wf.dist.StepProfile.even(0.5, 4e6)
+    >>> (p,) = wf.dist.simulate(profile, wf.dist.Link(latency=0.0, bandwidth=1e9), [4])
+    >>> p.size, len(p.buckets), p.step < 0.51
+    (4, 2, True)
     """
 
     size: int
@@ -68,7 +74,16 @@ class Prediction:
 
 
 class Scaling(Sequence[Prediction]):
-    """The predictions for several numbers of ranks; printed, a table."""
+    """The predictions for several numbers of ranks; printed, a table.
+
+    predictions  one for each number of ranks
+
+    >>> import weft as wf
+    >>> profile = wf.dist.StepProfile.even(0.5, 4e6)
+    >>> scaling = wf.dist.simulate(profile, wf.dist.Link(latency=0.0, bandwidth=1e9), [1, 2])
+    >>> [p.size for p in scaling]
+    [1, 2]
+    """
 
     def __init__(self, predictions: Iterable[Prediction]):
         self._all = tuple(predictions)
