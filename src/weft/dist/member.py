@@ -101,7 +101,10 @@ class Member:
         xp = BACKENDS[type(x)]
         dtype, shape, device = xp.dtype_of(x), tuple(x.shape), xp.device_of(x)
         what = " ".join(map(str, (collective, *rest[:1], dtype, shape)))
-        if self.size == 1 or xp.nbytes(x) > _BESIDE or reductions.lies_on_gpu(x):
+        on_gpu = reductions.lies_on_gpu(x)
+        if on_gpu:
+            what += " on a GPU"
+        if self.size == 1 or xp.nbytes(x) > _BESIDE or on_gpu:
             self._agree(what, ordered)
             return self.perform(collective, x, *rest)
         self.sent[collective] += xp.nbytes(x)
