@@ -129,6 +129,7 @@ def test_a_rank_that_left_after_its_part_was_done_is_not_blamed(completed, blame
             ranks[0].explain(RuntimeError("connection closed"))  # the library's data did not come
         leaving.join()
         ranks.pulses.pop(1)
+        assert "rank 1 has left" in str(raised(ranks[0])), "what has not come by now does not come"
 
 
 def test_a_late_rank_and_arrays_that_do_not_arrive():

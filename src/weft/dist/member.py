@@ -179,11 +179,13 @@ class Member:
     def disown(self) -> None:
         """In a forked process: let go of what is the parent's."""
         CONNECTED.pop(self.name, None)
+        if self._pulse is not None:
+            self._pulse.forget()
+        # A new one: a thread that is not here may hold the lock of the old one.
+        self._channel = Channel(self.name, lambda error: None)
         self._channel.fail(
             errors.DistributedError(
                 f"this process was forked from rank {self.rank} and is no rank of the group "
                 f"{self.name!r}: call collectives in the process that called wf.dist.init()"
             )
         )
-        if self._pulse is not None:
-            self._pulse.forget()
