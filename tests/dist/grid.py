@@ -6,6 +6,7 @@ Run as a program on each rank, it writes its results to `<folder>/<rank>.npz`.
 import os
 import random
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice, product
@@ -135,6 +136,7 @@ def compute(case: Case, every: np.ndarray):
     rest = () if case.argument is None else (case.argument,)
     if case.out is not None:
         rest = (*rest, x if case.out == "itself" else xp.empty(case.shape, case.dtype))
+    time.sleep(random.Random(f"{case.number} {group.rank}").random() * 1e-3)  # who comes first?
     with wf.deterministic() if case.ordered else nullcontext():
         if case.way == "call":
             y = getattr(group, case.collective)(x, *rest)

@@ -130,7 +130,7 @@ def some(count):
         else:
             group.start("all_reduce", x).wait()
 
-some(2000)
+some(500)
 before = pages(), threading.active_count(), len(os.listdir("/proc/self/fd"))
 some(int(sys.argv[2]))
 after = pages(), threading.active_count(), len(os.listdir("/proc/self/fd"))
@@ -144,7 +144,7 @@ assert threading.active_count() == 1, threading.enumerate()
 
 @pytest.mark.parametrize("engine", ["torch", pytest.param("mpi", marks=needs_mpi)])
 def test_many_small_collectives_keep_no_memory_threads_or_files(engine):
-    count = 20_000 if os.environ.get("WEFT_SOAK") else 4000
+    count = 20_000 if os.environ.get("WEFT_SOAK") else 1500
     succeeded(launch(2, LOOP, [engine, count], engine, timeout=120.0))
 
 
@@ -185,7 +185,7 @@ import os, time
 import weft as wf
 from weft.dist import pulse
 pulse.PATIENCE = 2.0
-wf.dist.init(timeout=3.0)
+wf.dist.init(timeout=30.0)._pulse._timeout = 3.0  # less than the job is stopped for
 print("<ready>", flush=True)
 end = time.monotonic() + 8.0
 while wf.dist.all_reduce(wf.tensor(float(time.monotonic() < end)))[()].item() == 2.0:

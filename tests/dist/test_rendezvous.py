@@ -189,18 +189,17 @@ def test_a_port_that_something_else_uses():
     assert f"rank 1 finds no store at 127.0.0.1:{port}" in second
 
 
-def test_an_address_that_nobody_has_and_a_size_that_is_too_large():
+def test_an_address_that_nobody_has_and_a_rank_0_that_does_not_come():
     (text,) = said(1, MASTER_ADDR="no-such-host.invalid")
     assert "the host 'no-such-host.invalid'" in text and "is not known" in text
-    for r, text in enumerate(said(2, WORLD_SIZE="3")):
-        assert "of 3 ranks only [0, 1] came in time, [2] did not" in text, r
     (text,) = said(1, RANK="1", WORLD_SIZE="2")
     assert "rank 1 finds no store at 127.0.0.1" in text
 
 
 def test_a_file_as_rendezvous(tmp_path):
     path = f"file://{tmp_path / 'meeting'}"
-    outcomes = launch(2, PROGRAM, [path], env={"MASTER_PORT": ""})
+    program = PROGRAM.replace("timeout=2.0", "timeout=30.0")
+    outcomes = launch(2, program, [path], env={"MASTER_PORT": ""})
     assert [o.out for o in outcomes] == ["<joined>\n"] * 2, outcomes
 
 

@@ -16,15 +16,15 @@ class Job:
         self._channel, self._action = channel, action
         self._result: Any = None
         self._error: BaseException | None = None
-        self._done = False
+        self.ended = False
 
     def done(self) -> bool:
-        return self._done
+        return self.ended
 
     def wait(self) -> Any:
         """The result; raises what the collective raised."""
         with self._channel.changed:
-            while not self._done:
+            while not self.ended:
                 self._channel.changed.wait()
         if self._error is not None:
             raise self._error
@@ -36,9 +36,6 @@ class Job:
         except BaseException as e:  # raised where it is waited for
             self._error = e
         del self._action
-        with self._channel.changed:
-            self._done = True
-            self._channel.changed.notify_all()
 
 
 class Channel:
@@ -119,8 +116,9 @@ class Channel:
                 self._busy = True
             job.perform()
             with self.changed:
-                self._busy = False
+                job.ended, self._busy = True, False
                 self.changed.notify_all()
+            del job  # and what it holds, until the next one comes
 
     def finish(self) -> None:
         """Finish what was started, and end the thread."""

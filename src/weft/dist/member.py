@@ -106,7 +106,10 @@ class Member:
         xp = BACKENDS[type(x)]
         dtype, shape, device = xp.dtype_of(x), tuple(x.shape), xp.device_of(x)
         what = " ".join(map(str, (collective, *rest[:1], dtype, shape)))
-        if self.size == 1 or xp.nbytes(x) > _BESIDE or reductions.lies_on_gpu(x):
+        on_gpu = reductions.lies_on_gpu(x)
+        if on_gpu:
+            what += " on a GPU"
+        if self.size == 1 or xp.nbytes(x) > _BESIDE or on_gpu:
             self._agree(what, ordered)
             return self.perform(collective, x, *rest)
         self.sent[collective] += xp.nbytes(x)
@@ -181,11 +184,13 @@ class Member:
     def disown(self) -> None:
         """In a forked process: let go of what is the parent's."""
         CONNECTED.pop(self.name, None)
+        if self._pulse is not None:
+            self._pulse.forget()
+        # A new one: a thread that is not here may hold the lock of the old one.
+        self._channel = Channel(self.name, lambda error: None)
         self._channel.fail(
             errors.DistributedError(
                 f"this process was forked from rank {self.rank} and is no rank of the group "
                 f"{self.name!r}: call collectives in the process that called wf.dist.init()"
             )
         )
-        if self._pulse is not None:
-            self._pulse.forget()

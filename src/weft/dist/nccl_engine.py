@@ -22,7 +22,7 @@ _ADDED_AS = {torch.uint32: torch.int32, torch.uint64: torch.int64}
 _SHORTEST, _LONGEST, _SLICE = 1e-5, 1e-3, 0.25
 
 
-def own_gpu(local_rank: str | None) -> int:
+def own_gpu(index: int) -> None:
     """Make the GPU of this process's number on its machine the current one."""
     count = torch.cuda.device_count()
     if not _c10d.is_nccl_available() or not count:
@@ -30,14 +30,12 @@ def own_gpu(local_rank: str | None) -> int:
             "init: backend='nccl' needs a GPU and a PyTorch that is built with NCCL; "
             "use backend='gloo'"
         )
-    index = int(local_rank or 0)
     if index >= count:
         raise errors.RendezvousError(
             f"init: backend='nccl' with LOCAL_RANK={index} on a machine of {count} GPUs: start a "
             "process for each GPU at most, or use backend='gloo'"
         )
     torch.cuda.set_device(index)
-    return index
 
 
 def nccl(store: Any, rank: int, size: int, seconds: float) -> Any:

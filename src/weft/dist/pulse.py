@@ -6,7 +6,6 @@ whose machine is gone, falls silent. No collective is needed to find either out.
 """
 
 import json
-import os
 import selectors
 import socket
 import threading
@@ -92,8 +91,10 @@ class Peer:
         if self.failed is not None:
             return None if self.lost else f"rank {self.rank} failed: {self.failed}"
         if self.left is not None:
+            # What it sent before is there at once, or does not come.
+            late = self.ended and self.since is not None and now - self.since > PATIENCE
             after = f"rank {self.rank} has left the group after {self.left} collectives"
-            return after if self.left <= number else None
+            return after if self.left <= number or late else None
         if self.ended:
             return f"rank {self.rank} has ended"
         if now - self.heard > PATIENCE:
@@ -160,7 +161,7 @@ class Pulse:
 
     def forget(self) -> None:
         """In a forked process: let go of the connections, which are the parent's."""
-        os.close(self._selector.fileno())  # not unregistered: the parent uses them
+        self._over = True
         for s in (self._wake, self._woken, *(p.link for p in self._peers.values())):
             s.close()
 

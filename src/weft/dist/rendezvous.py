@@ -51,7 +51,7 @@ def find_place(rendezvous: str | None, environment: Mapping[str, str]) -> Place 
             f"init: RANK and WORLD_SIZE must both be in the environment, and "
             f"{'only ' + known[0] if known else 'neither'} is; torchrun sets them"
         )
-    rank, size = (_number(name, environment[name]) for name in ("RANK", "WORLD_SIZE"))
+    rank, size = (whole_number(name, environment[name]) for name in ("RANK", "WORLD_SIZE"))
     if not 0 <= rank < size:
         raise errors.RendezvousError(
             f"init: RANK={rank} of WORLD_SIZE={size}: expected 0 ≤ rank < size"
@@ -60,7 +60,7 @@ def find_place(rendezvous: str | None, environment: Mapping[str, str]) -> Place 
     return Place(rank, size, _meeting(rendezvous, environment), agent)
 
 
-def _number(name: str, text: str) -> int:
+def whole_number(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
@@ -93,7 +93,7 @@ def _meeting(rendezvous: str | None, environment: Mapping[str, str]) -> str | tu
 
 
 def _port(text: str) -> int:
-    port = _number("the port", text)
+    port = whole_number("the port", text)
     if not 0 < port < 1 << 16:
         raise errors.RendezvousError(f"init: the port {port}: expected 1 to 65535")
     return port

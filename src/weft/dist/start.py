@@ -13,7 +13,7 @@ from .alone import AloneEngine
 from .links import Door, own_address
 from .member import Member
 from .pulse import Pulse
-from .rendezvous import bounded, compare_cards, find_place, meet, open_store
+from .rendezvous import Place, bounded, compare_cards, find_place, meet, open_store, whole_number
 
 # What is left of `timeout` to a library that does not watch pulses.
 _SLACK = 30.0
@@ -31,42 +31,58 @@ def start_torch(
     place = find_place(rendezvous, environment)
     if place is None:
         return Member(AloneEngine(), _NAME)
-    from . import torch_engine
-
     until = monotonic() + timeout
     store = open_store(place, until)
     door = Door(own_address(place.host))
-    chosen = _backend(backend, environment)
-    card = _card(door, place.size, chosen)
+    card = _card(door, place.size, _backend(backend, environment))
     own, cards = bounded(
         lambda: meet(store, place, card, until),
         timeout + _SLACK,
         f"rank {place.rank} did not read the cards of all ranks",
     )
     pulse = Pulse(place.rank, door.links(place.rank, cards, until), timeout)
-    seconds = timeout + _SLACK
+    try:
+        return _member(own, place, pulse, card, timeout + _SLACK)
+    except errors.DistributedError as e:
+        pulse.fail(e)
+        pulse.leave(0)
+        raise
+
+
+def _member(
+    store: Any, place: Place, pulse: Pulse, card: dict[str, Any], seconds: float
+) -> Member:
+    """A member whose engine is connected within some seconds, while all ranks are there."""
+    from . import torch_engine
+
+    watch = partial(pulse.check, monotonic())
     group = bounded(
-        lambda: torch_engine.gloo(own, place.rank, place.size, card["address"], seconds),
+        lambda: torch_engine.gloo(store, place.rank, place.size, card["address"], seconds),
         seconds,
         f"gloo did not connect rank {place.rank} with all ranks",
-        partial(pulse.check, monotonic()),
+        watch,
     )
     host = torch_engine.TorchEngine(group, pulse)
-    if chosen == "gloo":
+    if card["backend"] == "gloo":
         return Member(host, _NAME, pulse)
     from . import nccl_engine
 
-    gpu = nccl_engine.NcclEngine(
-        host, nccl_engine.nccl(own, place.rank, place.size, seconds), pulse
+    gpus = bounded(
+        lambda: nccl_engine.nccl(store, place.rank, place.size, seconds),
+        seconds,
+        f"NCCL did not connect rank {place.rank} with all ranks",
+        watch,
     )
+    gpu = nccl_engine.NcclEngine(host, gpus, pulse)
     return Member(gpu, _NAME, pulse, gpu)
 
 
 def start_mpi(timeout: float, environment: Mapping[str, str]) -> Member:
     """A member of a group of MPI; of one process, where mpiexec did not start it."""
-    if int(environment.get("WORLD_SIZE") or 1) > 1 and not _PROCESS_MANAGERS & {*environment}:
+    started = whole_number("WORLD_SIZE", environment.get("WORLD_SIZE") or "1")
+    if started > 1 and not _PROCESS_MANAGERS & {*environment}:
         raise errors.RendezvousError(
-            f"init: torchrun, or what else set WORLD_SIZE={environment['WORLD_SIZE']}, started the "
+            f"init: torchrun, or what else set WORLD_SIZE={started}, started the "
             "processes: call wf.dist.init(engine='torch'), or start them by mpiexec"
         )
     try:
@@ -104,11 +120,12 @@ def _backend(backend: str | None, environment: Mapping[str, str]) -> str:
     import torch
 
     if backend is None:
-        processes = int(environment.get("LOCAL_WORLD_SIZE") or environment["WORLD_SIZE"])
+        name = "LOCAL_WORLD_SIZE" if environment.get("LOCAL_WORLD_SIZE") else "WORLD_SIZE"
+        processes = whole_number(name, environment[name])
         nccl = torch.distributed.is_nccl_available()
         backend = "nccl" if nccl and torch.cuda.device_count() >= processes else "gloo"
     if backend == "nccl":
         from . import nccl_engine
 
-        nccl_engine.own_gpu(environment.get("LOCAL_RANK"))
+        nccl_engine.own_gpu(whole_number("LOCAL_RANK", environment.get("LOCAL_RANK") or "0"))
     return backend

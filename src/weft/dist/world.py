@@ -50,19 +50,8 @@ def init(
         raise errors.DistributedError(
             "init: this process belongs to a group already; call wf.dist.finalize() first"
         )
-    if engine not in ("torch", "mpi") or backend not in (None, "gloo", "nccl"):
-        raise errors.ArgumentError(
-            f"init: engine={engine!r}, backend={backend!r}; expected engine 'torch' with backend "
-            "'gloo', 'nccl' or None, or engine 'mpi' with None"
-        )
-    if not 0 < timeout < float("inf"):
-        raise errors.ArgumentError(f"init: timeout={timeout!r}; expected a number of seconds > 0")
+    _check_arguments(engine, backend, timeout, rendezvous)
     if engine == "mpi":
-        if backend is not None or rendezvous is not None:
-            raise errors.ArgumentError(
-                "init: backend and rendezvous are torch.distributed's; with engine='mpi' both must "
-                "be None"
-            )
         member = start_mpi(float(timeout), os.environ)
     else:
         member = start_torch(backend, float(timeout), rendezvous, os.environ)
@@ -71,6 +60,21 @@ def init(
     atexit.unregister(_abandon)
     atexit.register(_abandon)  # the latest one runs first, before libraries' own
     return member
+
+
+def _check_arguments(engine: str, backend: object, timeout: float, rendezvous: object) -> None:
+    if engine not in ("torch", "mpi") or backend not in (None, "gloo", "nccl"):
+        raise errors.ArgumentError(
+            f"init: engine={engine!r}, backend={backend!r}; expected engine 'torch' with backend "
+            "'gloo', 'nccl' or None, or engine 'mpi' with None"
+        )
+    if engine == "mpi" and not (backend is None and rendezvous is None):
+        raise errors.ArgumentError(
+            "init: backend and rendezvous are torch.distributed's; with engine='mpi' both must "
+            "be None"
+        )
+    if not 0 < timeout < float("inf"):
+        raise errors.ArgumentError(f"init: timeout={timeout!r}; expected a number of seconds > 0")
 
 
 @cache
