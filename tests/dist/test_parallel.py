@@ -1,5 +1,6 @@
 """Data-parallel training of several ranks beside one process with all of the data."""
 
+import contextlib
 import re
 import time
 import warnings
@@ -242,6 +243,41 @@ def test_compiled_passes_that_use_other_parameters_are_refused():
 
     with pytest.raises(errors.RanksDiffer, match="backward pass of 4 parameters"):
         run(2, rank)
+
+
+@pytest.mark.parametrize(
+    ("way", "waiting"),
+    [("eager", ()), ("eager", (0,)), ("eager", (1,)), ("eager", (0, 1)), ("step", ())],
+)
+def test_one_pass_through_several_models(way, waiting):
+    """Some of which are in no_sync(): each is synchronised, or waits, for itself."""
+
+    def pass_through(models, x, y):
+        first, second = models
+        z = first(x) + second(x) * first(x)  # interleaved
+        return ((z - y) ** 2).mean().backward()
+
+    def rank(r):
+        models = [wf.dist.DataParallel(mlp(seed=s), bucket_mb=4e-4) for s in (1, 2)]
+        x, y = shard(data(8), r, 2)
+        run_pass = wf.compile(lambda x, y: pass_through(models, x, y)) if way == "step" else None
+        with contextlib.ExitStack() as stack:
+            for k in waiting:
+                stack.enter_context(models[k].no_sync())
+            (run_pass or (lambda x, y: pass_through(models, x, y)))(x, y)
+        found = [gradients(model) for model in models]
+        for k in waiting:
+            assert (models[k].pending, *found[k].values()) == (1, *[None] * 6)
+            means = [g.numpy() for _, g in models[k].reducer.average([])]
+            found[k] = dict(zip(found[k], means, strict=True))
+        return found
+
+    alone = [mlp(seed=s) for s in (1, 2)]
+    pass_through(alone, *shard(data(8), 0, 1))
+    for found in run(2, rank):
+        for k, model in enumerate(alone):
+            for name, g in gradients(model).items():
+                np.testing.assert_allclose(found[k][name], g, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("given", ["wrapper", "model", "parameter"])
