@@ -242,9 +242,9 @@ class RanksDiffer(DistributedError, ValueError):
 
 
 class PeerLost(DistributedError, ConnectionError):
-    """A rank that ended or stopped answering.
+    """A rank that ended, left, failed or stopped answering, or that did not come in time.
 
-    ranks  those that are known to be lost
+    ranks  those that are behind it, as far as this rank knows
     """
 
     ranks: tuple[int, ...] = ()

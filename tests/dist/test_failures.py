@@ -11,6 +11,8 @@ import pytest
 from .processes import MPIEXEC, Started, launch
 
 SOAK = bool(os.environ.get("WEFT_SOAK"))
+# The patience of tests of stopped ranks, in seconds: real runs' would make them longer.
+SHORT = 4.0
 needs_mpi = pytest.mark.skipif(not MPIEXEC, reason="no mpiexec")
 
 # Collectives of all kinds, one after the other, until something happens: `it(number)` may make it
@@ -27,12 +29,12 @@ pulse.PATIENCE = float(patience)
 wf.dist.init(engine=engine, timeout=float(timeout))
 group, rng = world(), np.random.default_rng(0)
 print(f"<ready {group.rank} {os.getpid()}>", flush=True)
-x = np.ones(100_000, np.float32)
+x = np.ones(120_000, np.float32)
 
 def step(number):
     if number == 30 and group.rank == int(who):
         exec(event)  # of the test below
-    kind = rng.integers(5)
+    kind = rng.integers(8)
     if kind == 0:
         group.all_reduce(x)
     elif kind == 1:
@@ -44,6 +46,12 @@ def step(number):
         jobs = [group.run(lambda m: m.perform("all_reduce", x, "sum")) for _ in range(2)]
         for job in jobs:
             job.wait()
+    elif kind == 4:
+        group.reduce_scatter(x.reshape(group.size, -1)[:, :30_000])
+    elif kind == 5:
+        group.broadcast(x, group.size - 1)
+    elif kind == 6:
+        group.all_reduce(x.astype(np.float16))
     else:
         group.barrier()
 
@@ -61,7 +69,7 @@ except wf.errors.DistributedError as e:
 """
 
 
-def start(size, engine, *, patience=2.0, timeout=60.0, who=-1, event=""):
+def start(size, engine, *, patience=12.0, timeout=60.0, who=-1, event=""):
     return Started(size, PROGRAM, [engine, patience, timeout, who, event], engine)
 
 
@@ -105,13 +113,13 @@ def lose(size, engine, how, who, seed, patience):
 @pytest.mark.parametrize("who", [0, 2])
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
 def test_a_rank_that_dies_or_stops_is_named_by_all_others(how, who):
-    lose(3, "torch", signal.Signals[how], who, f"{how} {who}", 2.0)
+    lose(3, "torch", signal.Signals[how], who, f"{how} {who}", SHORT)
 
 
 @needs_mpi
 @pytest.mark.parametrize(("how", "who"), [("SIGKILL", 1), ("SIGSTOP", 0)])
 def test_of_mpi_too(how, who):
-    lose(3, "mpi", signal.Signals[how], who, f"{how} {who}", 2.0)
+    lose(3, "mpi", signal.Signals[how], who, f"{how} {who}", SHORT)
 
 
 @pytest.mark.skipif(not SOAK, reason="50 random losses, with the patience of real runs")

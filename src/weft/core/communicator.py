@@ -34,8 +34,8 @@ class Communicator(Protocol):
     rank: int
     size: int
 
-    def all_reduce(self, x: Any, kind: Reduction = "sum") -> Any:
-        """Elementwise over all ranks' arrays."""
+    def all_reduce(self, x: Any, kind: Reduction = "sum", out: Any = None) -> Any:
+        """Elementwise over all ranks' arrays; written into `out`, x itself for instance."""
         ...
 
     def all_gather(self, x: Any) -> Any:
@@ -105,8 +105,12 @@ class Alone:
     def __init__(self, name: str):
         self.name, self.rank, self.size = name, 0, 1
 
-    def all_reduce(self, x: Any, kind: Reduction = "sum") -> Any:
-        return BACKENDS[type(x)].copy(x)
+    def all_reduce(self, x: Any, kind: Reduction = "sum", out: Any = None) -> Any:
+        if out is None:
+            return BACKENDS[type(x)].copy(x)
+        if out is not x:
+            BACKENDS[type(x)].overwrite(out, x)
+        return out
 
     def all_gather(self, x: Any) -> Any:
         return BACKENDS[type(x)].copy(x)[None]

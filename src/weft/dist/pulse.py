@@ -18,6 +18,8 @@ from .. import errors
 BEAT = 1.0  # seconds between two pulses
 # So long may a rank be silent, in seconds. Native code that holds Python's lock is silent too.
 PATIENCE = 12.0
+# A thread that did not run for so long, in seconds, shows that its process was stopped.
+_STOPPED = 3.0
 # So long a collective may still come to its end by itself after a rank has left, in seconds.
 GRACE = 1.0
 # So long a rank that leaves waits for the others to leave, in seconds.
@@ -44,7 +46,15 @@ class Peer:
         self.left: int | None = None
         self.ended = False
         self.since: float | None = None
-        self._unread = b""
+        self._unread = self._unsent = b""
+
+    def tell(self, line: bytes) -> None:
+        """Send a line; if the last one is not out yet, the rest of that instead."""
+        line = self._unsent or line
+        try:
+            self._unsent = line[self.link.send(line) :]
+        except OSError:
+            return  # reading tells whether it has ended; else it does not read, and is silent too
 
     def read(self) -> bool:
         """Take in what has come; whether the connection is still open."""
@@ -101,10 +111,11 @@ class Pulse:
     def __init__(self, rank: int, links: dict[int, socket.socket], timeout: float):
         self.rank, self._timeout = rank, timeout
         self._peers = {r: Peer(r, link) for r, link in sorted(links.items())}
-        self._state: dict[str, Any] = {"number": -1, "what": "", "failed": None, "lost": []}
+        self._state: dict[str, Any] = {"number": -1, "what": "init", "failed": None, "lost": []}
         self._state["left"] = None
         self._wake, self._woken = socket.socketpair()
         self._over = False
+        self._looked = self._awake = monotonic()  # last; and since when this process runs
         self._selector = selectors.DefaultSelector()
         for s in (self._woken, *links.values()):
             s.setblocking(False)
@@ -124,7 +135,8 @@ class Pulse:
         """Say at once that this rank does nothing more with the group."""
         self._state["lost"] = list(error.ranks) if isinstance(error, errors.PeerLost) else []
         self._state["failed"] = f"{type(error).__name__}: {error}"[:2000]
-        self._wake.send(b"!")
+        if not self._over:
+            self._wake.send(b"!")
 
     def leave(self, completed: int) -> None:
         """Say that this rank leaves, and wait a little for the others to leave or fail too."""
@@ -159,9 +171,11 @@ class Pulse:
         while True:
             events = self._selector.select(max(0.0, due - monotonic()))
             now = monotonic()
-            if now - due > BEAT + 2.0:  # this process was stopped, and maybe the others were
+            if now - self._looked > _STOPPED:  # and maybe the others were too
+                self._awake = now
                 for peer in self._peers.values():
                     peer.heard = now
+            self._looked = now
             hurry = False
             for key, _ in events:
                 if key.data is None:
@@ -179,10 +193,7 @@ class Pulse:
         line = json.dumps(self._state).encode() + b"\n"
         for peer in self._peers.values():
             if not peer.ended:
-                try:
-                    peer.link.send(line)
-                except OSError:
-                    continue  # reading it tells whether it has ended or does not read any more
+                peer.tell(line)
 
     # What this rank concludes
 
@@ -192,11 +203,15 @@ class Pulse:
         since  when the wait began, by `monotonic`
         """
         now = monotonic()
+        if self._over:
+            raise errors.DistributedError("this process has left the group")
+        if now - self._looked > _STOPPED:
+            return  # the thread has to run first, before anybody's silence says something
         waiting = [p for p in self._peers.values() if p.since is None or now - p.since > GRACE]
         troubles = self._troubles(waiting, now, self._state["number"])
         if troubles:
             self._lose(troubles)
-        if now - since > self._timeout:
+        if now - max(since, self._awake) > self._timeout:
             self._late()
 
     def explain(self, error: Exception) -> NoReturn:

@@ -36,7 +36,10 @@ def init(
     rendezvous  where the ranks meet, if MASTER_ADDR and MASTER_PORT do not say so: the path of a
                 new file as "file:///path", or "host:port"; RANK and WORLD_SIZE are read
 
-    Returns the group of all processes; a process that no launcher started is alone in it.
+    Returns the group of all processes; a process that no launcher started is alone in it. With
+    "nccl", "cuda" is then the GPU of LOCAL_RANK. Ranks tell each other once a second that they are
+    alive, over connections of their own: one that is silent for 12 s, as when native code holds
+    Python's lock for so long, counts as lost. A forked process is no rank.
 
     >>> import weft as wf
     >>> wf.dist.init().size
@@ -60,14 +63,14 @@ def init(
                 "init: backend and rendezvous are torch.distributed's; with engine='mpi' both must "
                 "be None"
             )
-        found, pulse = start_mpi(float(timeout), os.environ)
+        member = start_mpi(float(timeout), os.environ)
     else:
-        found, pulse = start_torch(backend, float(timeout), rendezvous, os.environ)
-    _world.append(Member(found, "world", pulse))
+        member = start_torch(backend, float(timeout), rendezvous, os.environ)
+    _world.append(member)
     _watch_forks()
     atexit.unregister(_abandon)
     atexit.register(_abandon)  # the latest one runs first, before libraries' own
-    return _world[-1]
+    return member
 
 
 @cache
