@@ -1,9 +1,11 @@
 """A data-parallel training step beside PyTorch's DistributedDataParallel on gloo, and overlap.
 
-Run: python bench/dist.py [mlp | gpt | overlap] [processes]
+Run: python bench/dist.py [mlp | gpt | overlap | compression] [processes]
 The same model, weights, numbers and SGD in the same processes, one core each, timed in turns with
-a barrier before each step; medians and best rounds of the slowest rank. Ratios are Weft / PyTorch. `overlap`: a
-link that takes a given time for each collective, beside computing alone and sending alone.
+a barrier before each step; medians and best rounds of the slowest rank. Ratios are Weft / PyTorch.
+`overlap`: a link that takes a given time for each collective, beside computing and sending alone.
+`compression`: the bytes of a step, and the loss of the GPT after 300 steps of AdamW on text of a
+Markov chain.
 """
 
 import os
@@ -106,6 +108,32 @@ def ours(mode: str, rank: int, weights, device: str, compiled: bool):
     return model, (wf.compile(step) if compiled else step)
 
 
+def check(name: str, model, reference) -> None:
+    """The same parameters as PyTorch's, but for rounding in float32."""
+    for (key, p), q in zip(model.named_parameters(), reference.parameters(), strict=True):
+        far = abs(p.detach().to("cpu").numpy() - q.detach().numpy()).max()
+        assert far < 1e-4, (name, key, far)
+
+
+def in_turns(steps: dict) -> dict[str, list[float]]:
+    """Milliseconds of each step on the slowest rank."""
+    import torch
+    import torch.distributed as distributed
+
+    timed: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(ROUNDS):
+        for name, step in steps.items():
+            step()
+            for _ in range(TURN):
+                distributed.barrier()
+                start = time.perf_counter()
+                step()
+                own = torch.tensor([time.perf_counter() - start])
+                distributed.all_reduce(own, distributed.ReduceOp.MAX)
+                timed[name].append(1e3 * own.item())
+    return timed
+
+
 def beside_ddp(mode: str, size: int, port: str) -> None:
     import torch
     import torch.distributed as distributed
@@ -137,21 +165,8 @@ def beside_ddp(mode: str, size: int, port: str) -> None:
     for _ in range(3):
         ddp()
     for name, (model, _) in sides.items():
-        for (key, p), q in zip(model.named_parameters(), reference.parameters(), strict=True):
-            far = abs(torch.tensor(p.detach().to("cpu").numpy()) - q.detach()).max().item()
-            assert far < 1e-4, (name, key, far)
-    timed = {name: [] for name in (*sides, "ddp")}
-    steps = {name: step for name, (_, step) in sides.items()} | {"ddp": ddp}
-    for _ in range(ROUNDS):
-        for name, step in steps.items():
-            step()
-            for _ in range(TURN):
-                distributed.barrier()
-                start = time.perf_counter()
-                step()
-                own = torch.tensor([time.perf_counter() - start])
-                distributed.all_reduce(own, distributed.ReduceOp.MAX)
-                timed[name].append(1e3 * own.item())
+        check(name, model, reference)
+    timed = in_turns({name: step for name, (_, step) in sides.items()} | {"ddp": ddp})
     if rank == 0:
         base, least = statistics.median(timed["ddp"]), min(timed["ddp"])
         print(
@@ -168,19 +183,77 @@ def beside_ddp(mode: str, size: int, port: str) -> None:
     wf.dist.finalize()
 
 
-def overlap() -> None:
-    """Threads as ranks, so that a link of any speed can be had: times of a step, and its parts."""
-    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+def text(rng, count: int, length: int, symbols: int):
+    """Sequences of a chain in which each symbol has four successors."""
     import numpy as np
-    from tests.dist.threads import run
+
+    follow = np.random.default_rng(0).integers(0, symbols, (symbols, 4))
+    found = np.empty((count, length + 1), np.int64)
+    found[:, 0] = rng.integers(0, symbols, count)
+    for t in range(length):
+        found[:, t + 1] = follow[found[:, t], rng.integers(0, 4, count)]
+    return found
+
+
+def compression(steps: int = 300) -> None:
+    import numpy as np
+    import torch
+    from scoreboard.problems import BATCH, LENGTH, VOCABULARY
 
     import weft as wf
 
-    layers, wait = 12, 0.004
+    group = wf.dist.init()
+    torch.manual_seed(0)
+    weights = {k: v.clone() for k, v in network("gpt", torch).state_dict().items()}
+    kinds = {
+        "none": None,
+        "bfloat16": "bfloat16",
+        "float16": "float16",
+        "top 1 %": wf.dist.TopK(0.01),
+        "PowerSGD rank 4": wf.dist.PowerSGD(rank=4, start=0.1, total_steps=steps),
+    }
+    base = None
+    for name, kind in kinds.items():
+        model = network("gpt", wf)
+        model.load_state_dict(weights)
+        wrapped = wf.dist.DataParallel(model, compression=kind)
+        called, optimizer = wf.compile(wrapped), wf.optim.AdamW(model, lr=1e-3)
+        rng, losses = np.random.default_rng(group.rank + 1), []
+        for _ in range(steps):
+            ids = text(rng, max(BATCH // 4, 1), LENGTH, VOCABULARY)
+            out = called(wf.tensor(ids[:, :-1])).reshape(-1, VOCABULARY)
+            loss = wf.nn.functional.cross_entropy(out, wf.tensor(ids[:, 1:].reshape(-1)))
+            optimizer.zero_grad()
+            before = sum(group.sent.values())
+            loss.backward()
+            sent = sum(group.sent.values()) - before
+            optimizer.step()
+            losses.append(wf.dist.all_reduce(loss.detach(), "mean").item())
+        last = statistics.mean(losses[-20:])
+        base = last if base is None else base
+        if group.rank == 0:
+            print(f"{name:16} loss {last:.4f} ({last / base - 1:+.2%}), bytes of a step {sent}")
+    wf.dist.finalize()
+
+
+LAYERS, WAIT = 12, 0.004
+
+
+def slow_layers(wait: float):
+    """A model whose layers' backward passes take a time each, without Python's lock."""
+    import numpy as np
+
+    import weft as wf
+
+    def pause(g):
+        time.sleep(wait)
+        return g
+
+    @wf.custom_op(vjp=lambda g, y, x: (pause(g),))
+    def slowly(x):
+        return x + 0
 
     class Slow(wf.nn.Module):
-        """A layer whose backward pass takes as long as its bucket's link does, without the GIL."""
-
         def __init__(self):
             super().__init__()
             self.weight = wf.Parameter(wf.tensor(np.ones(1 << 18, np.float32)))
@@ -188,40 +261,36 @@ def overlap() -> None:
         def forward(self, x):
             return slowly(x * self.weight[:1])
 
-    @wf.custom_op(vjp=lambda g, y, x: (pause(g),))
-    def slowly(x):
-        return x + 0
+    return wf.nn.Sequential(*[Slow() for _ in range(LAYERS)])
 
-    def pause(g):
-        time.sleep(wait)
-        return g
 
-    def times(link: float, work: bool) -> float:
-        def rank(r):
-            model = wf.nn.Sequential(*[Slow() for _ in range(layers)])
-            model = wf.dist.DataParallel(model, bucket_mb=1)
-            x = wf.ones(1)
-            found = []
-            for _ in range(7):
-                start = time.perf_counter()
-                model(x).sum().backward()
-                found.append(time.perf_counter() - start)
-                model.zero_grad()
-            return statistics.median(found[2:])
+def step_time(link: float, wait: float) -> float:
+    """Seconds of a step of two ranks (threads) on a link that takes a time for each bucket."""
+    from tests.dist.threads import run
 
-        def before(collective, nbytes):
-            if collective == "all_reduce":
-                time.sleep(link)
+    import weft as wf
 
-        nonlocal wait
-        kept, wait = wait, wait if work else 0.0
-        try:
-            return max(run(2, rank, before))
-        finally:
-            wait = kept
+    def rank(r):
+        model = wf.dist.DataParallel(slow_layers(wait), bucket_mb=1)
+        x, found = wf.ones(1), []
+        for _ in range(7):
+            start = time.perf_counter()
+            model(x).sum().backward()
+            found.append(time.perf_counter() - start)
+            model.zero_grad()
+        return statistics.median(found[2:])
 
+    def before(collective, nbytes):
+        if collective == "all_reduce":
+            time.sleep(link)
+
+    return max(run(2, rank, before))
+
+
+def overlap() -> None:
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     for link in (0.002, 0.004, 0.008):
-        compute, sending, both = times(0.0, True), times(link, False), times(link, True)
+        compute, sending, both = step_time(0, WAIT), step_time(link, 0), step_time(link, WAIT)
         print(
             f"link {1e3 * link:.0f} ms a bucket: computing {1e3 * compute:6.1f} ms, sending "
             f"{1e3 * sending:6.1f}, step {1e3 * both:6.1f}: "
@@ -234,6 +303,8 @@ if __name__ == "__main__":
     mode, size, *port = [*sys.argv[1:], *("mlp", "2")[len(sys.argv) - 1 :]]
     if mode == "overlap":
         overlap()
+    elif port and mode == "compression":
+        compression()
     elif port:
         beside_ddp(mode, int(size), port[0])
     else:

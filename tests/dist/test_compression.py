@@ -115,7 +115,7 @@ def test_means_and_bytes_are_those_of_the_formulas(kind, size, device, dtype):
             bytes_sent = sum(member.sent.values()) - before
             found.append((own, list(gradients(model).values()), bytes_sent))
             optimizer.step()
-        return found, model.reducer._order, values(model)
+        return found, model.reducer.layout.order, values(model)
 
     results = run(size, rank)
     reference = Reference(kind, size, results[0][1])

@@ -1,5 +1,6 @@
 """Data-parallel training of several ranks beside one process with all of the data."""
 
+import contextlib
 import re
 import time
 import warnings
@@ -242,6 +243,41 @@ def test_compiled_passes_that_use_other_parameters_are_refused():
 
     with pytest.raises(errors.RanksDiffer, match="backward pass of 4 parameters"):
         run(2, rank)
+
+
+@pytest.mark.parametrize(
+    ("way", "waiting"),
+    [("eager", ()), ("eager", (0,)), ("eager", (1,)), ("eager", (0, 1)), ("step", ())],
+)
+def test_one_pass_through_several_models(way, waiting):
+    """Some of which are in no_sync(): each is synchronised, or waits, for itself."""
+
+    def pass_through(models, x, y):
+        first, second = models
+        z = first(x) + second(x) * first(x)  # interleaved
+        return ((z - y) ** 2).mean().backward()
+
+    def rank(r):
+        models = [wf.dist.DataParallel(mlp(seed=s), bucket_mb=4e-4) for s in (1, 2)]
+        x, y = shard(data(8), r, 2)
+        run_pass = wf.compile(lambda x, y: pass_through(models, x, y)) if way == "step" else None
+        with contextlib.ExitStack() as stack:
+            for k in waiting:
+                stack.enter_context(models[k].no_sync())
+            (run_pass or (lambda x, y: pass_through(models, x, y)))(x, y)
+        found = [gradients(model) for model in models]
+        for k in waiting:
+            assert (models[k].pending, *found[k].values()) == (1, *[None] * 6)
+            means = [g.numpy() for _, g in models[k].reducer.average([])]
+            found[k] = dict(zip(found[k], means, strict=True))
+        return found
+
+    alone = [mlp(seed=s) for s in (1, 2)]
+    pass_through(alone, *shard(data(8), 0, 1))
+    for found in run(2, rank):
+        for k, model in enumerate(alone):
+            for name, g in gradients(model).items():
+                np.testing.assert_allclose(found[k][name], g, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("given", ["wrapper", "model", "parameter"])
@@ -534,3 +570,86 @@ def test_early_buckets_are_sent_while_the_sweep_runs():
         assert events.count("sent") >= 3
         assert events.index("hook") >= 2  # at least two buckets were on their way
         assert events[-1] == "sent"
+
+
+class Odd(wf.nn.Module):
+    """A number, an array of nothing, a matrix."""
+
+    def __init__(self, dtype, device):
+        super().__init__()
+        for name, x in (("a", 1.5), ("b", np.zeros((0, 3))), ("c", np.arange(6.0).reshape(2, 3))):
+            kw = {} if device == "cpu" else {"device": device}
+            self.register_parameter(name, wf.Parameter(wf.tensor(x, **kw).to(dtype)))
+
+    def forward(self, x):
+        y = ((self.a * x + self.b.sum() + self.c * x) ** 2).sum()
+        return y.real if "complex" in str(y.dtype) else y
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64", "complex128"])
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("way", ["eager", "compiled", "topk", "powersgd"])
+def test_gradients_of_all_dtypes_and_of_odd_shapes(dtype, device, way):
+    kinds = {"topk": wf.dist.TopK(1.0), "powersgd": wf.dist.PowerSGD(rank=2, start=0)}
+
+    def gradients_of(model, r):
+        kw = {} if device == "cpu" else {"device": device}
+        x = wf.tensor(np.full((2, 3), r + 1.0), **kw).to(dtype)
+        step = lambda x: model(x).backward()  # noqa: E731
+        (wf.compile(step) if way == "compiled" else step)(x)
+        wide = "complex128" if "complex" in dtype else "float64"
+        grads = {name: p.grad for name, p in model.named_parameters()}
+        assert all(str(g.dtype) == dtype and g.device == device for g in grads.values())
+        return {name: g.to("cpu").to(wide).numpy().copy() for name, g in grads.items()}
+
+    def rank(r):
+        return gradients_of(wf.dist.DataParallel(Odd(dtype, device), compression=kinds.get(way)), r)
+
+    single = [gradients_of(Odd(dtype, device), r) for r in range(2)]
+    bound = {"float16": 4e-3, "bfloat16": 3e-2}.get(dtype, 1e-6)
+    for found in run(2, rank):
+        for name, g in found.items():
+            mean = (single[0][name] + single[1][name]) / 2
+            assert g.shape == mean.shape
+            np.testing.assert_allclose(g, mean, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("strategy", ["full", "selective"])
+def test_checkpointed_models_send_nothing_twice(strategy):
+    def rank(r):
+        inner = wf.nn.Sequential(wf.nn.BatchNorm1d(5), wf.nn.Linear(5, 3)).double()
+        model = wf.dist.DataParallel(draw(inner))
+        x, y = shard(data(12), r, 2)
+        found, sent = [], []
+        for config in (None, wf.CheckpointConfig(strategy=strategy)):
+            model.checkpoint(config)
+            model.zero_grad()
+            before = wf.dist.world.world().sent.copy()
+            loss_of(model, x, y).backward()
+            now = wf.dist.world.world().sent
+            sent.append({kind: now[kind] - before[kind] for kind in ("all_reduce", "broadcast")})
+            found.append(gradients(model))
+        order = 8 * len(found[0])  # which the first pass has sent besides
+        assert sent[0]["broadcast"] - order == sent[1]["broadcast"] > 0
+        assert sent[0]["all_reduce"] == sent[1]["all_reduce"]
+        return found
+
+    for plain, again in run(2, rank):
+        for name, g in plain.items():
+            np.testing.assert_allclose(again[name], g, rtol=1e-12, atol=1e-14)
+
+
+def test_a_pass_in_a_pass_through_the_same_model_is_refused():
+    def rank(r):
+        model = wf.dist.DataParallel(mlp())
+        x, y = shard(data(8), r, 2)
+        hook = model.get_parameter("2.weight").register_hook(
+            lambda g: loss_of(model, x, y).backward()
+        )
+        with pytest.raises(errors.DistributedError, match="another backward pass"):
+            loss_of(model, x, y).backward()
+        hook.remove()
+        loss_of(model, x, y).backward()
+        return True
+
+    assert run(2, rank) == [True, True]

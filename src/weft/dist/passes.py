@@ -14,7 +14,7 @@ from ..core.node import Leaf
 from ..ops import collective as rows
 from ..ops.slicing import narrow
 from ..ops.structural import concat, reshape
-from ..transform.modes.watch import BEFORE, NEVER, LastUses, Visit
+from ..transform.modes.watch import BEFORE, END, OVER, LastUses, Visit
 from .agreement import gather_texts
 from .buckets import Bucket, digest
 
@@ -30,36 +30,50 @@ def take_cotangent(leaf: Leaf, pending: dict[Any, Any], visit: Visit) -> Any:
     return g if g is None or leaf.extra is None else visit(leaf, g)
 
 
-class HeldPass:
-    """A pass in `no_sync`: the gradients wait in the reducer for one that synchronises."""
+class _Pass:
+    """What all passes have: a reducer, which knows of one at a time, and parameters' leaves."""
 
-    due = NEVER
+    due = END
 
     def __init__(self, reducer: GradientReducer, leaves: list[Leaf | None], visit: Visit):
         self._reducer, self._leaves, self._visit = reducer, leaves, visit
-        self._found: dict[int, Any] = {}
+        self._left = False
 
-    def advance(self, at: int, pending: dict[Any, Any]) -> int:
-        for k, leaf in enumerate(self._leaves):
-            g = None if leaf is None else take_cotangent(leaf, pending, self._visit)
-            if g is not None:
-                self._found[k] = g
-        return NEVER
-
-    def finish(self) -> dict[Leaf, Any]:
-        self._reducer.hold(self._found)
-        self._reducer.leave()
-        return {}
+    def leave(self) -> None:
+        """The pass is over, unless it was before."""
+        if not self._left:
+            self._left = True
+            self._reducer.leave()
 
     def abort(self) -> bool:
-        self._reducer.leave()
+        self.leave()
         return False
 
     def tell(self, error: BaseException) -> None:
         return None
 
 
-class ReducingPass:
+class HeldPass(_Pass):
+    """A pass in `no_sync`: the gradients wait in the reducer for one that synchronises."""
+
+    def __init__(self, reducer: GradientReducer, leaves: list[Leaf | None], visit: Visit):
+        super().__init__(reducer, leaves, visit)
+        self._found: dict[int, Any] = {}
+
+    def advance(self, at: int, pending: dict[Any, Any]) -> None:
+        for k, leaf in enumerate(self._leaves):
+            g = None if leaf is None else take_cotangent(leaf, pending, self._visit)
+            if g is not None:
+                self._found[k] = g
+        self.due = OVER
+
+    def finish(self) -> dict[Leaf, Any]:
+        self._reducer.hold(self._found)
+        self.leave()
+        return {}
+
+
+class ReducingPass(_Pass):
     """A pass whose gradients are reduced in buckets, each as soon as it is complete.
 
     Buckets are sent in one order on all ranks, whatever order their gradients come in.
@@ -74,8 +88,8 @@ class ReducingPass:
         uses: LastUses,
         visit: Visit,
     ):
-        self._reducer, self._buckets, self._header = reducer, buckets, header
-        self._leaves, self._visit = leaves, visit
+        super().__init__(reducer, leaves, visit)
+        self._buckets, self._header = buckets, header
         self._held = reducer.held
         self._jobs: list[Pending] = []
         self._dues: list[int] = []
@@ -84,19 +98,17 @@ class ReducingPass:
             own = [leaves[k] for k in bucket.members]
             latest = max([latest, *[BEFORE if x is None else uses.get(x, BEFORE) for x in own]])
             self._dues.append(latest)
+        self._dues.append(OVER)
         self.due = self._dues[0]
 
-    def advance(self, at: int, pending: dict[Any, Any]) -> int:
-        while len(self._jobs) < len(self._buckets):
-            due = self._dues[len(self._jobs)]
-            if at <= due:
-                return due
+    def advance(self, at: int, pending: dict[Any, Any]) -> None:
+        while self.due < at:
             self._start(self._buckets[len(self._jobs)], pending)
-        return NEVER
+            self.due = self._dues[len(self._jobs)]
 
     def _start(self, bucket: Bucket, pending: dict[Any, Any]) -> None:
         """Copy a bucket's gradients into a new flat array, and reduce that in the background."""
-        flat = self._reducer.empty(bucket)
+        flat = self._reducer.layout.empty(bucket)
         flat[bucket.size :] = 0
         for n, (k, _, start, end) in enumerate(bucket.parts()):
             leaf, held = self._leaves[k], self._held.get(k)
@@ -115,6 +127,7 @@ class ReducingPass:
 
     def finish(self) -> dict[Leaf, Any]:
         found = self._wait()
+        self.leave()
         self._reducer.end_pass(failed=False)
         reached: dict[Leaf, Any] = {}
         unused: list[int] = []
@@ -141,10 +154,12 @@ class ReducingPass:
         """Send NaN in the place of what is missing: the other ranks wait for it."""
         missing = self._buckets[len(self._jobs) :]
         for bucket in missing:
-            flat = self._reducer.empty(bucket)
+            flat = self._reducer.layout.empty(bucket)
             flat[:] = float("nan")
             self._send(bucket, flat)
-        self._reducer.end_pass(failed=True)
+        if not self._left:
+            self.leave()
+            self._reducer.end_pass(failed=True)
         return bool(missing)
 
     def tell(self, error: BaseException) -> None:
@@ -173,7 +188,7 @@ def _tail(bucket: Bucket, mean: Any) -> list[float]:
     return [float(v.real) for v in found.tolist()]
 
 
-class RowPass:
+class RowPass(_Pass):
     """A pass that is recorded or traced: means are computed by rows, bucket after bucket.
 
     So means can be differentiated, and a compiled program has the collectives in it.
@@ -187,7 +202,7 @@ class RowPass:
         uses: LastUses,
         visit: Visit,
     ):
-        self._reducer, self._visit = reducer, visit
+        super().__init__(reducer, leaves, visit)
         self._buckets = [
             (max([uses[leaf] for leaf in own]), own)
             for own in [_reached(b, leaves, uses) for b in buckets]
@@ -201,10 +216,10 @@ class RowPass:
 
     def _next(self) -> int:
         dues = [due for due, _ in self._buckets[: self._ended + 1]]
-        return NEVER if self._ended == len(self._buckets) else max(dues)
+        return OVER if self._ended == len(self._buckets) else max(dues)
 
-    def advance(self, at: int, pending: dict[Any, Any]) -> int:
-        while self._ended < len(self._buckets) and at > self._next():
+    def advance(self, at: int, pending: dict[Any, Any]) -> None:
+        while self.due < at:
             leaves = self._buckets[self._ended][1]
             given = [(leaf, take_cotangent(leaf, pending, self._visit)) for leaf in leaves]
             given = [(leaf, g) for leaf, g in given if g is not None]
@@ -213,18 +228,11 @@ class RowPass:
                 self._said = ""
                 self._found |= {leaf: m for (leaf, _), m in zip(given, means, strict=True)}
             self._ended += 1
-        return self._next()
+            self.due = self._next()
 
     def finish(self) -> dict[Leaf, Any]:
-        self._reducer.leave()
+        self.leave()
         return self._found
-
-    def abort(self) -> bool:
-        self._reducer.leave()
-        return False
-
-    def tell(self, error: BaseException) -> None:
-        return None
 
 
 def _reached(bucket: Bucket, leaves: list[Leaf | None], uses: LastUses) -> list[Leaf]:

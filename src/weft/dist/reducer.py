@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,20 +19,16 @@ from ..core.record import record
 from ..core.settings import current, refuse_while_staging, traced
 from ..core.value import aval_of, wrap
 from ..optim.optimizer import BEFORE_STEP
-from ..transform.modes.watch import BEFORE, NEVER, WATCHERS, LastUses, Visit, Watch
+from ..transform.modes.watch import BEFORE, OVER, WATCHERS, LastUses, Visit, Watch
 from .agreement import broadcast_values, compare_models
-from .buckets import Bucket, ParameterSpec, digest, plan_buckets
 from .compression import Compression, compressor_of
+from .layout import Layout, first_order
 from .passes import HeldPass, ReducingPass, RowPass, mean_by_rows
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..core.communicator import Pending
     from .member import Member
-
-# Of how many parameters a value is compared between ranks at each step.
-_COMPARED = 32
-
 
 @record
 class Sync:
@@ -71,7 +67,7 @@ class GradientReducer:
     ):
         self.member = member
         self._params: dict[str, Tensor] = _each_once(named_params)
-        self._nbytes = _bucket_bytes(bucket_mb)
+        self.names = list(self._params)
         self.compressor = compressor_of(compression)
         self.held: dict[int, Any] = {}  # by number of parameter, sums over waiting passes
         self.pending = 0
@@ -81,12 +77,10 @@ class GradientReducer:
         self._running = Lock()  # held while a pass is running
         self._forwards = 0  # calls of the model since the last pass that has synchronised
         self._unused: set[int] = set()  # warned about
-        self._order: tuple[int, ...] | None = None  # as gradients become final on rank 0
-        self._specs = self._specs_now()
-        self._plan: tuple[tuple[bool, ...], tuple[Bucket, ...], str] | None = None
-        compare_models(member, self._specs, "models")
+        self.layout = Layout(self._params, _bucket_bytes(bucket_mb))
+        compare_models(member, self.layout.specs, "models")
         values = [*self._params.values(), *buffers]
-        broadcast_values(member, values, "the initial state", self._nbytes)
+        broadcast_values(member, values, "the initial state", self.layout.nbytes)
         self._watch_passes()
 
     def _watch_passes(self) -> None:
@@ -130,7 +124,7 @@ class GradientReducer:
         rank's own.
         """
         self._refuse_waiting_state("state_dict")
-        found: dict[str, Any] = {"steps": self.steps, "order": self._order}
+        found: dict[str, Any] = {"steps": self.steps, "order": self.layout.order}
         for kind, arrays in self.compressor.state.items():
             for k, raw in arrays.items():
                 found[f"{kind}.{self.names[k]}"] = wrap(BACKENDS[type(raw)].copy(raw))
@@ -157,9 +151,8 @@ class GradientReducer:
             xp = BACKENDS[type(own)]
             kinds[kind][numbers[name]] = xp.copy(as_tensor(value).to(xp.device_of(own))._data)
         self.compressor.state.update(kinds)
-        order = state["order"]
-        self.steps = int(state["steps"])
-        self._order, self._plan = None if order is None else tuple(map(int, order)), None
+        order, self.steps = state["order"], int(state["steps"])
+        self.layout.order = None if order is None else tuple(map(int, order))
 
     def _refuse_waiting_state(self, what: str) -> None:
         if self.pending:
@@ -223,7 +216,7 @@ class GradientReducer:
     ) -> Watch:
         self._begin_pass()
         try:
-            self._check_unmoved()
+            self.layout.check_unmoved()
             trained = tuple([leaf is not None for leaf in leaves])
             if by_rows:
                 return self._row_pass(trained, leaves, uses, visit)
@@ -247,22 +240,12 @@ class GradientReducer:
                 "running, in a hook or in another thread; ranks could not agree on their order"
             )
 
-    def _check_unmoved(self) -> None:
-        for spec, p in zip(self._specs, self._params.values(), strict=True):
-            if aval_of(p) != spec.aval:
-                raise errors.DistributedError(
-                    f"backward(): parameter {spec.name!r} is {_say(aval_of(p))} now, and was "
-                    f"{_say(spec.aval)} when the model was wrapped; move and cast a model before "
-                    "wf.dist.DataParallel(model)"
-                )
-
     def leave(self) -> None:
         """The running pass has ended."""
         self._running.release()
 
     def end_pass(self, failed: bool) -> None:
-        """A pass that synchronises has ended."""
-        self._running.release()
+        """A pass that synchronises has ended; if it has failed, what waits goes on waiting."""
         if not failed:
             self.last_sync = Sync(self.steps, self.pending + 1)
             self.drop()
@@ -270,16 +253,16 @@ class GradientReducer:
         self._forwards = 0
 
     def _reducing_pass(self, trained, leaves, uses: LastUses, visit: Visit) -> Watch:
-        buckets, layout = self._layout(trained)
         header = self.member.agree(
             f"backward pass {self.steps} of {self.pending + 1} after {self._forwards} calls, "
-            f"layout {layout}, parameters {self._sample()}"
+            f"layout {self.layout.digest(trained)}, parameters {self.layout.sample(self.steps)}"
         )
-        if self._order is None:
-            self._order = self._agree_on_order(leaves, uses, header)
-            self._plan = None
-            buckets, _ = self._layout(trained)
-        return ReducingPass(self, buckets, header, leaves, uses, visit)
+        if self.layout.order is None:
+            order = np.array(first_order(leaves, uses), np.int64)
+            sent = self.member.run(lambda m: m.perform("broadcast", order, 0))
+            self.wait_for_header(header)
+            self.layout.order = tuple(sent.wait().tolist())
+        return ReducingPass(self, self.layout.buckets(trained), header, leaves, uses, visit)
 
     def _row_pass(self, trained, leaves, uses: LastUses, visit: Visit) -> Watch:
         if not self._synchronising or self.pending:
@@ -291,10 +274,8 @@ class GradientReducer:
         staging = current.get().staging
         if staging is not None:
             staging.state((id(self), "reducer"), lambda: self._depend_on_waiting(staging), self)
-        specs = _with_trained(self._specs, trained)
         # Programs are compiled on each rank at its own time: their layout follows from the model.
-        buckets = plan_buckets(specs, reversed(range(len(specs))), self._nbytes)
-        return RowPass(self, buckets, leaves, uses, visit)
+        return RowPass(self, self.layout.registered(trained), leaves, uses, visit)
 
     def _depend_on_waiting(self, staging: Any) -> None:
         """Refuse calls of the program that is traced while gradients wait."""
@@ -315,11 +296,6 @@ class GradientReducer:
         """
         return mean_by_rows(gradients, self.member, self.compressor, what)
 
-    @property
-    def names(self) -> list[str]:
-        """The parameters' names."""
-        return list(self._params)
-
     def average(
         self, pairs: Iterable[tuple[str | Tensor, Tensor | None]]
     ) -> list[tuple[Tensor, Tensor]]:
@@ -337,7 +313,7 @@ class GradientReducer:
         uses = dict.fromkeys(pending, BEFORE)
         watch = self._begin_watch(leaves, uses, staging is not None, lambda leaf, g: g)
         try:
-            watch.advance(NEVER, pending)
+            watch.advance(OVER, pending)
             found = watch.finish()
         except BaseException as e:
             if watch.abort():
@@ -362,44 +338,6 @@ class GradientReducer:
                 found[leaf] = traced(g)._data
         return found
 
-    # Layout
-
-    def _specs_now(self) -> list[ParameterSpec]:
-        return [
-            ParameterSpec(name, aval_of(p), p._node.__class__ is Leaf)
-            for name, p in self._params.items()
-        ]
-
-    def _layout(self, trained: Sequence[bool]) -> tuple[tuple[Bucket, ...], str]:
-        """The buckets of the parameters that are trained now, and a digest for headers."""
-        if self._plan is None or self._plan[0] != trained:
-            specs = _with_trained(self._specs, trained)
-            order = self._order or tuple(reversed(range(len(specs))))
-            buckets = plan_buckets(specs, order, self._nbytes)
-            self._plan = tuple(trained), buckets, digest(*specs, self._nbytes)
-        return self._plan[1:]
-
-    def _agree_on_order(self, leaves, uses: LastUses, header: Pending) -> tuple[int, ...]:
-        """Rank 0's order in which gradients become final; what it does not use comes last."""
-        n = len(leaves)
-        at = [1 if leaf is None else uses.get(leaf, 1) for leaf in leaves]
-        order = np.array(sorted(range(n), key=lambda k: (at[k], -k)), np.int64)
-        sent = self.member.run(lambda m: m.perform("broadcast", order, 0))
-        self.wait_for_header(header)
-        return tuple(sent.wait().tolist())
-
-    def _sample(self) -> str:
-        """A digest of some of the parameters' values, others at each step."""
-        found = []
-        names = list(self._params)
-        for i in range(min(_COMPARED, len(names))):
-            k = (self.steps * _COMPARED + i) % len(names)
-            raw = self._params[names[k]]._data
-            if self._specs[k].aval.device in ("cpu", "torch") and self._specs[k].size:
-                at = np.unravel_index((self.steps * 7919) % self._specs[k].size, raw.shape)
-                found.append(BACKENDS[type(raw)].to_numpy(raw[at]).tobytes())
-        return digest(*found)
-
     def wait_for_header(self, header: Pending) -> None:
         """Wait until the ranks have compared what they do; raises if it is not the same."""
         try:
@@ -412,17 +350,12 @@ class GradientReducer:
                 "parameters have become different before"
             ) from None
 
-    def empty(self, bucket: Bucket) -> Any:
-        """A new flat array of a bucket."""
-        own = self._params[self._specs[bucket.members[0]].name]._data
-        return BACKENDS[type(own)].empty((bucket.length,), bucket.dtype, bucket.device)
-
     def note_unused(self, numbers: list[int]) -> None:
         """Warn of parameters that have no gradient on any rank, once of each."""
         new = sorted([k for k in numbers if k not in self._unused])
         if new:
             self._unused.update(new)
-            names = ", ".join([repr(self._specs[k].name) for k in new[:10]])
+            names = ", ".join([repr(self.names[k]) for k in new[:10]])
             warnings.warn(
                 f"parameters without a gradient on any rank: {names}"
                 f"{f' and {len(new) - 10} others' if len(new) > 10 else ''}. The loss does not "
@@ -430,10 +363,6 @@ class GradientReducer:
                 UserWarning,
                 stacklevel=2,
             )
-
-
-def _with_trained(specs: list[ParameterSpec], trained: Sequence[bool]) -> list[ParameterSpec]:
-    return [ParameterSpec(s.name, s.aval, t) for s, t in zip(specs, trained, strict=True)]
 
 
 def _each_once(pairs: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
@@ -458,7 +387,3 @@ def _bucket_bytes(bucket_mb: float) -> int:
             f"wf.dist.DataParallel: bucket_mb={bucket_mb!r}; expected a number of megabytes > 0"
         )
     return max(1, int(bucket_mb * (1 << 20)))
-
-
-def _say(aval: Any) -> str:
-    return f"{aval.dtype.name} {aval.shape} on {aval.device!r}"

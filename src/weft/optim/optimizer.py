@@ -67,7 +67,7 @@ def check_step(optimizer: Any, what: str) -> None:
 
     what  what is being done with them, for messages
     """
-    for check in BEFORE_STEP:
+    for check in list(BEFORE_STEP):
         check(optimizer, f"{optimizer._name}.{what}")
 
 

@@ -60,8 +60,6 @@ def _waiting(call: LibraryStep | Equation, sizes: Sequence[int]) -> Iterator[tup
 
 
 def _why(op: Op, static: Sequence[Any]) -> str:
-    if op.collective:
-        return "the ranks compare on the host what they are about to do"
     if op.name == "triangular_solve" and static[-1]:  # a diagonal of ones is never singular
         return ""
     return _WAITS.get(op.name, "")

@@ -23,7 +23,7 @@ from . import limited, rules
 from .masks import BLANK, Masked, join_mask, masked_pull, pull_where
 from .paths import Vertex, freed_error, nodes_reaching
 from .rules import Patch, Picked, zero_cotangent
-from .watch import NEVER, Watches
+from .watch import END, OVER, Watches
 
 # The classes of cotangents that are not arrays.
 _PARTS = frozenset((Patch, Picked, Masked))
@@ -277,7 +277,7 @@ def _carry(  # noqa: C901
         if not retain:
             node.parents = node.saved = None
     if watch is not None:
-        watch.advance(NEVER, pending)
+        watch.advance(OVER, pending)
     reached.update(pending)
     if on_node is not None:
         _visit_leaves(reached, on_node)
@@ -288,7 +288,7 @@ def _carry(  # noqa: C901
 
 def _wait_for(watch: Watches, heap: list) -> None:
     """Let the sweep come to a watch after the node `due`, as if it were a node."""
-    if watch.due != NEVER:
+    if watch.due < END:
         heappush(heap, (watch.due + 0.5, watch))
 
 

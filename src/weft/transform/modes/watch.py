@@ -6,8 +6,9 @@ from typing import Any, Protocol
 from ...core.node import Leaf, Node
 from ...core.types import Array
 
-# Ids are negative, and the sweep goes from the newest node (the least id) to the oldest.
-BEFORE, NEVER = -(1 << 62), 1
+# Ids are negative, and the sweep goes from the newest node (the least id) to the oldest. Before all
+# of them, at the end of the sweep, and after it.
+BEFORE, END, OVER = -(1 << 62), 1, 2
 
 # By leaf, the id of the oldest node that uses it: after that node its cotangent is final.
 LastUses = dict[Leaf, int]
@@ -17,16 +18,14 @@ Visit = Callable[[Any, Array], Array]
 class Watch(Protocol):
     """What takes part in one backward pass.
 
-    due  the sweep calls `advance` when it is done with the node of this id
+    due  the sweep calls `advance` when it is done with the node of this id; END: when it has
+         ended; OVER: not any more
     """
 
     due: int
 
-    def advance(self, at: int, pending: dict[Any, Any]) -> int:
-        """Take out of `pending` what is final: all nodes whose ids are less than `at` are done.
-
-        At the end of the sweep `at` is NEVER. Returns the next `due`.
-        """
+    def advance(self, at: int, pending: dict[Any, Any]) -> None:
+        """Take out of `pending` what is final: all nodes whose ids are less than `at` are done."""
         ...
 
     def finish(self) -> dict[Leaf, Any]:
@@ -52,17 +51,20 @@ class Watches:
     """The watches of one pass, one after the other, so that all ranks have one order."""
 
     def __init__(self, watches: list[Watch]):
-        self._all, self._ended = watches, 0
-        self.due = watches[0].due
+        self._all = watches
 
-    def advance(self, at: int, pending: dict[Any, Any]) -> int:
+    @property
+    def due(self) -> int:
+        """As of a watch: of the first one that is not over."""
+        return next((watch.due for watch in self._all if watch.due != OVER), OVER)
+
+    def advance(self, at: int, pending: dict[Any, Any]) -> None:
         """As of a watch."""
-        while self._ended < len(self._all):
-            self.due = self._all[self._ended].advance(at, pending)
-            if self.due != NEVER:
-                return self.due
-            self._ended += 1
-        return NEVER
+        for watch in self._all:
+            if watch.due < at:
+                watch.advance(at, pending)
+            if watch.due != OVER:
+                return
 
     def finish(self) -> dict[Leaf, Any]:
         """What all watches deliver."""
