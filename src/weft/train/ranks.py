@@ -56,6 +56,10 @@ class Ranks:
         """This rank's part of batches; None: all of them."""
         return None if self.alone else Part(self.rank, self.size)
 
+    def begin(self) -> None:
+        """Forget what earlier runs have left."""
+        self.stopped = self._failure = self._known = None
+
     # Facts and failures
 
     def together(self, what: str, action: Callable[[], Any]) -> list[Any]:
@@ -99,9 +103,8 @@ class Ranks:
         failed = isinstance(error, Exception) and not isinstance(error, errors.DistributedError)
         if self.group is None or not failed or error is self._known:
             return
-        text = f"rank {self.rank} has failed: {type(error).__name__}: {_message(error)}"
-        try:
-            self.group.agree(text).wait()
+        try:  # ranks that fail alike say the same, and may go on
+            self.group.agree(f"failed: {type(error).__name__}: {_message(error)}").wait()
         except errors.DistributedError:
             return  # the others were about to do something else, and know now
 

@@ -355,6 +355,7 @@ class Trainer:
         arguments.check_plan(plan, self.schedule)
         arguments.bind(self.optimizer, self.model)  # either may have changed since
         self._plan, self.stopped = plan, None
+        self.ranks.begin()
         self.frozen = FrozenParameters(self.model, self.optimizer)
         with ExitStack() as stack:
             try:
@@ -436,7 +437,6 @@ class Trainer:
         return saved is not None
 
     def _run(self, plan: TrainingPlan, interrupts: Interrupts, resumed: bool) -> None:
-        self.ranks.stopped = None
         self.callbacks.call("on_fit_start", self)
         self._meet()
         if not self.model.training:
