@@ -27,12 +27,12 @@ pulse.PATIENCE = float(patience)
 wf.dist.init(engine=engine, timeout=float(timeout))
 group, rng = world(), np.random.default_rng(0)
 print(f"<ready {group.rank} {os.getpid()}>", flush=True)
-x = np.ones(100_000, np.float32)
+x = np.ones(120_000, np.float32)
 
 def step(number):
     if number == 30 and group.rank == int(who):
         exec(event)  # of the test below
-    kind = rng.integers(5)
+    kind = rng.integers(8)
     if kind == 0:
         group.all_reduce(x)
     elif kind == 1:
@@ -44,6 +44,12 @@ def step(number):
         jobs = [group.run(lambda m: m.perform("all_reduce", x, "sum")) for _ in range(2)]
         for job in jobs:
             job.wait()
+    elif kind == 4:
+        group.reduce_scatter(x.reshape(group.size, -1)[:, :30_000])
+    elif kind == 5:
+        group.broadcast(x, group.size - 1)
+    elif kind == 6:
+        group.all_reduce(x.astype(np.float16))
     else:
         group.barrier()
 

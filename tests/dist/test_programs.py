@@ -4,6 +4,8 @@ A collective is kept if nothing reads it, is not merged with an equal one, does 
 one, and is neither hoisted out of a loop nor computed again.
 """
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -132,3 +134,62 @@ def test_the_comparison_can_fail(monkeypatch):
         results = compare(2, seed, False)
         differ += any(calls[0] != calls[1] for _, calls in results)
     assert differ > 6
+
+
+def test_compiled_programs_compute_while_a_sum_is_on_its_way():
+    """The link is down until work that comes later in the program is done."""
+
+    def rank(r):
+        worked, waited = threading.Event(), []
+
+        @wf.custom_op(vjp=lambda g, y, x: (g,))
+        def work(x):
+            worked.set()
+            return x + 1
+
+        def before(collective, nbytes):
+            if collective == "all_reduce":
+                waited.append(worked.wait(10))
+
+        def program(x, y):
+            total = wf.dist.all_reduce(x)
+            return total * 2 + work(y)
+
+        wf.dist.world.world().engine._before = before
+        compiled = wf.compile(program)
+        x, y = wf.ones(5000) * (r + 1), wf.ones(5000)
+        for _ in range(2):
+            worked.clear()
+            np.testing.assert_array_equal(compiled(x, y).numpy(), 8.0)
+        return waited
+
+    assert run(2, rank) == [[True, True]] * 2
+
+
+def test_inputs_are_unchanged_if_a_sum_fails():
+    """A result that nothing reads until the end is waited for before an input is written to."""
+
+    def rank(r):
+        p, q = wf.Parameter([1.0] * 5000), wf.Parameter([2.0] * 5000)
+
+        def fail(collective, nbytes):
+            if collective == "all_reduce":
+                raise RuntimeError("link down")
+
+        @wf.compile
+        def step(x):
+            total = wf.dist.all_reduce(x)
+            with wf.no_grad():
+                p.copy_(p + x)
+                q.copy_(q * 2 + x[:1])
+            return total
+
+        step(wf.ones(5000))
+        kept = p.detach().numpy().copy(), q.detach().numpy().copy()
+        wf.dist.world.world().engine._before = fail
+        with pytest.raises(RuntimeError, match="link down"):
+            step(wf.ones(5000))
+        np.testing.assert_array_equal(p.detach().numpy(), kept[0])
+        np.testing.assert_array_equal(q.detach().numpy(), kept[1])
+
+    run(2, rank)

@@ -94,17 +94,17 @@ def test_init_twice_and_roots_out_of_range():
         wf.dist.finalize()
 
 
-def gather(cards, timeout=1.0, claims=None):
+def gather(cards, timeout=1.0, claims=None, store=None):
     """What the ranks of threads make of each other's cards, by a store of this process."""
-    torch_distributed = pytest.importorskip("torch.distributed")
-    store, found = torch_distributed.HashStore(), [None] * len(cards)
+    store = pytest.importorskip("torch.distributed").HashStore() if store is None else store
+    found = [None] * len(cards)
 
     def meet(index):
         rank = index if claims is None else claims[index]
         place = Place(rank, cards[index]["size"], "nowhere")
         until = rendezvous.monotonic() + timeout
         try:
-            found[index] = rendezvous.exchange_cards(store, place, cards[index], until)
+            found[index] = rendezvous.meet(store, place, cards[index], until)[1]
         except errors.RendezvousError as e:
             found[index] = str(e)
 
@@ -123,6 +123,18 @@ def card(**other):
 def test_cards_of_all_ranks():
     cards = [card(port=r) for r in range(3)]
     assert gather(cards) == [cards] * 3
+
+
+def test_a_store_that_outlives_the_processes():
+    """Meetings one after another, some of which some ranks did not come to, or came to twice."""
+    store = pytest.importorskip("torch.distributed").HashStore()
+    for time, came in enumerate([[0, 1, 2], [1, 2], [0, 1, 2], [0, 1], [0, 1, 2], [2], [0, 1, 2]]):
+        cards = [card(port=10 * time + r) for r in came]
+        found = gather(cards, 0.3, claims=came, store=store)
+        if len(came) == 3:
+            assert found == [cards] * 3
+        else:
+            assert all("in time" in text for text in found), found
 
 
 @pytest.mark.parametrize(

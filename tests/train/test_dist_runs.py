@@ -421,14 +421,17 @@ def test_a_run_that_goes_on_is_the_uninterrupted_one_to_the_bit(mode, seeds, tmp
     kind = {"dtype": "float32" if "precision" in mode else "float64"}
     way = replace(WAY, drop=0.3, means=True, validate=5, **kind | mode)
 
-    def train(rank, folder, steps):
+    def train(rank, folder, steps, resume="auto"):
         with wf.deterministic(7, operation_seeds=seeds):
             made = way.trainer(rank, True, directory=tmp_path / folder, save_every=5)
-            return way.fit(made, steps=steps, resume="auto")
+            return way.fit(made, steps=steps, resume=resume)
 
     run(3, lambda rank: train(rank, "whole", 12))
     run(3, lambda rank: train(rank, "parts", 7))
     several = run(3, lambda rank: train(rank, "parts", 12))
+    named = run(3, lambda rank: train(rank, "named", 12, tmp_path / "whole" / "step-00000005"))
+    for one, other in zip(named, several, strict=True):
+        assert same(one.weights(), other.weights())
     whole, parts = (wf.load_checkpoint(tmp_path / folder) for folder in ("whole", "parts"))
     assert same_checkpoints(whole, parts) == []
     for made in several[1:]:
@@ -508,3 +511,59 @@ def test_draws_differ_between_ranks_and_repeat(compile):
             streams.append(wf.rand(4, dtype="float64").tolist())
     assert len({x for stream in streams for x in stream}) == 12
     np.testing.assert_allclose(first[0][0][0], np.mean(streams), rtol=1e-12)
+
+
+# What follows from validation, from gradients, and from a run that diverges
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_schedules_stops_and_looks_at_gradients_agree(compile):
+    way = replace(WAY, validate=4, steps=60, compile=compile, lr=0.2, clip=None)
+
+    def options():
+        stopping = wf.train.EarlyStopping(patience=3, min_delta=0.3, restore_best=True)
+        health = wf.train.GradientHealth(every=3, on_problem=None)
+        return {"callbacks": [stopping, health]}
+
+    def plateau(made):
+        made.schedule = wf.optim.PlateauScheduler(0.2, patience=0, factor=0.5, threshold=0.5)
+        return way.fit(made)
+
+    one = plateau(way.trainer(0, False, **options()))
+    several = run(3, lambda rank: plateau(way.trainer(rank, True, **options())))
+    assert len({t.step for t in (one, *several)}) == 1 and one.stopped is not None
+    assert len(set(one.history["lr"])) > 1
+    for made in several:
+        assert made.history["lr"] == one.history["lr"] and made.stopped == several[0].stopped
+        for name in ("loss", "grad_norm", "grad_rms_max"):
+            np.testing.assert_allclose(made.history[name], one.history[name], rtol=1e-9)
+    for name, x in arrays(one).items():
+        np.testing.assert_allclose(arrays(several[2])[name], x, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("compile", [False, True])
+def test_a_run_that_diverges_goes_back_on_all_ranks(compile, tmp_path):
+    way = make(Way, nonfinite="rewind", compile=compile, clip=None, ema=None)
+
+    class Diverges(wf.train.Callback):
+        """The rate is too large from some step on."""
+
+        def on_step_end(self, trainer, row):
+            if row["step"] == 7:
+                trainer.optimizer.set_lr(1e60)
+
+    def fail(rank, dist, folder):
+        options = {"directory": tmp_path / folder, "save_every": 2, "callbacks": [Diverges()]}
+        with pytest.raises(errors.AnomalyError) as caught:
+            way.fit(way.trainer(rank, dist, **options), steps=30)
+        return caught.value.message
+
+    single = fail(0, False, "one")
+    several = run(3, lambda rank: fail(rank, True, "several"))
+    assert len(set(several)) == 1
+    assert "The run will go on from step 6" in single and "go on from step 6" in several[0]
+    for folder in (".", "aside"):
+        kept = [wf.io.steps(tmp_path / name / folder) for name in ("one", "several")]
+        assert kept[0] == kept[1] != []

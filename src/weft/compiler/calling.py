@@ -13,6 +13,7 @@ import numpy as np
 from .. import errors
 from ..core.aval import Shape
 from ..core.backends import BACKENDS, KERNELS
+from ..core.communicator import Pending, connected
 from ..core.dispatch import beside_bfloat16
 from ..core.explain import explain_error
 from ..core.origin import line_of
@@ -195,6 +196,20 @@ def library_results(
             raise
         raise _at(explain_error(op, operands, step.static, e), step.line) from None
     return (z,) if op.outputs == 1 else tuple(z)
+
+
+def begin_collective(step: LibraryStep, operands: list[Any]) -> Pending:
+    """Start a sum over all processes in the background; the operand may be overwritten then."""
+    (x,), (group, size) = operands, step.static
+    return connected(group, size).start("all_reduce", BACKENDS[type(x)].copy(x))
+
+
+def collective_result(step: LibraryStep, begun: Pending) -> Any:
+    """What was started; errors name the user's line."""
+    try:
+        return begun.wait()
+    except Exception as e:
+        raise _at(e, step.line) from None
 
 
 def refuse_own_operations(schedule: Schedule, device: str) -> None:

@@ -127,8 +127,12 @@ class Channel:
         with self.changed:
             self._closed = True
             self.changed.notify_all()
+        self.join()
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait for the thread to end, for some seconds at most."""
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(seconds)
 
     def abandon(self, error: BaseException | None) -> None:
         """Let what was started, and is not done, never be done.

@@ -1,6 +1,7 @@
 """What carries arrays between processes, one collective at a time."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,17 +35,24 @@ class Engine(Protocol):
         """Of x of shape (size, …), row i goes to rank i; row j of the result came from rank j."""
         ...
 
-    def reduce_scatter(self, x: Any) -> Any:
-        """Of x of shape (size, …), this rank's row of the sum over ranks, in any order."""
-        ...
-
     def broadcast(self, x: Any, root: int) -> Any: ...
-    def barrier(self) -> None: ...
     def close(self, failed: bool = False) -> None:
         """Leave the group; no other method is called afterwards.
 
         failed  whether a collective has failed, so that others may never come to an end
         """
+        ...
+
+
+class GpuEngine(Engine, Protocol):
+    """An engine that carries arrays on GPUs from there, in the order of their streams."""
+
+    def capturing(self) -> bool:
+        """Whether what this thread puts on its stream is captured into a graph."""
+        ...
+
+    def on_this_stream(self, action: Callable[[], Any]) -> Callable[[], Any]:
+        """An action that another thread does after what is on this thread's stream now."""
         ...
 
 
@@ -110,13 +118,6 @@ class HostEngine(ABC):
             self._all_to_all(as_bytes(mine), as_bytes(came))
         return _like(x, came)
 
-    def reduce_scatter(self, x: Any) -> Any:
-        mine = _writable(x)
-        part = np.empty(mine.shape[1:], mine.dtype)
-        if part.size:
-            self._reduce_scatter(numbers(mine), numbers(part))
-        return _like(x, part)
-
     def broadcast(self, x: Any, root: int) -> Any:
         y = np.array(BACKENDS[type(x)].to_numpy(x), order="C").reshape(x.shape)
         if y.size:
@@ -132,15 +133,9 @@ class HostEngine(ABC):
     @abstractmethod
     def _all_to_all(self, x: np.ndarray, into: np.ndarray) -> None: ...
     @abstractmethod
-    def _reduce_scatter(self, x: np.ndarray, into: np.ndarray) -> None:
-        """x may be overwritten by nobody; `into` has a part of x's length."""
-
-    @abstractmethod
     def _broadcast(self, x: np.ndarray, root: int) -> None:
         """Overwrite x but on the rank `root`."""
 
-    @abstractmethod
-    def barrier(self) -> None: ...
     @abstractmethod
     def close(self, failed: bool = False) -> None: ...
 

@@ -10,15 +10,17 @@ import numpy as np
 from .. import errors
 from ..core import settings
 from ..core.backends import BACKENDS
-from ..core.communicator import CONNECTED, Pending, Reduction
+from ..core.communicator import CONNECTED, Finished, Pending, Reduction
 from . import reductions
 from .channel import Channel
-from .engine import Engine
+from .engine import Engine, GpuEngine
 from .header import BYTES, Header, compare
 from .pulse import Pulse
 
 # Arrays of at most so many bytes travel beside their headers: one collective instead of two.
 _BESIDE = 512
+# So long the end of an abandoned collective is waited for, in seconds.
+_LAST = 2.0
 
 
 def _sums_in_order() -> bool:
@@ -36,13 +38,21 @@ class Member:
     engine  what carries the arrays
     name    the group's name, by which rows of recorded and compiled programs find it
     pulse   of the ranks; None: all of them are in this process
+    gpu     the engine, if it carries arrays on GPUs from there. While a stream is captured into a
+            graph, a collective is put on it by this thread, without a header
     sent    by collective, the bytes of the arrays that this rank gave to it, without headers
     """
 
     _walked: ClassVar[tuple[str, ...]] = ("name", "rank", "size")  # what programs depend on
 
-    def __init__(self, engine: Engine, name: str, pulse: Pulse | None = None):
-        self.engine, self.name = engine, name
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        pulse: Pulse | None = None,
+        gpu: GpuEngine | None = None,
+    ):
+        self.engine, self.name, self._gpu = engine, name, gpu
         self.rank, self.size = engine.rank, engine.size
         self.sent: Counter[str] = Counter()
         self._pulse = pulse
@@ -67,16 +77,28 @@ class Member:
         return self._call("broadcast", x, root)
 
     def barrier(self) -> None:
-        self._channel.call(partial(self._agree, "barrier", _sums_in_order()))
+        if not self._capturing():
+            self._channel.call(partial(self._agree, "barrier", _sums_in_order()))
 
     def compare(self, what: str) -> None:
         self._channel.call(partial(self._agree, what, _sums_in_order()))
 
     def start(self, collective: str, x: Any, *rest: Any) -> Pending:
-        return self._channel.start(partial(self._transact, _sums_in_order(), collective, x, *rest))
+        if self._capturing():
+            return Finished(self._call(collective, x, *rest))
+        return self._start(partial(self._transact, _sums_in_order(), collective, x, *rest))
 
     def _call(self, collective: str, x: Any, *rest: Any) -> Any:
+        if self._capturing():
+            self._ordered = _sums_in_order()
+            return self.perform(collective, x, *rest)
         return self._channel.call(partial(self._transact, _sums_in_order(), collective, x, *rest))
+
+    def _start(self, action: Callable[[], Any]) -> Pending:
+        return self._channel.start(self._gpu.on_this_stream(action) if self._gpu else action)
+
+    def _capturing(self) -> bool:
+        return self._gpu is not None and self._gpu.capturing()
 
     def _transact(self, ordered: bool, collective: str, x: Any, *rest: Any) -> Any:
         if collective == "all_reduce" and not rest:
@@ -84,7 +106,7 @@ class Member:
         xp = BACKENDS[type(x)]
         dtype, shape, device = xp.dtype_of(x), tuple(x.shape), xp.device_of(x)
         what = " ".join(map(str, (collective, *rest[:1], dtype, shape)))
-        if self.size == 1 or xp.nbytes(x) > _BESIDE or device.startswith("cuda"):
+        if self.size == 1 or xp.nbytes(x) > _BESIDE or reductions.lies_on_gpu(x):
             self._agree(what, ordered)
             return self.perform(collective, x, *rest)
         self.sent[collective] += xp.nbytes(x)
@@ -104,11 +126,14 @@ class Member:
         If they differ, the transaction and all later ones raise. What the header stands for is
         started next, by `run`.
         """
-        return self._channel.start(partial(self._agree, what, _sums_in_order()))
+        if self._capturing():
+            self._ordered = _sums_in_order()
+            return Finished(None)
+        return self._start(partial(self._agree, what, _sums_in_order()))
 
     def run(self, action: Callable[["Member"], Any]) -> Pending:
         """Run a part of a transaction in the background: `action(member)` calls `perform`."""
-        return self._channel.start(partial(action, self))
+        return Finished(action(self)) if self._capturing() else self._start(partial(action, self))
 
     def _agree(self, what: str, ordered: bool, beside: bytes = b"") -> bytes:
         """Begin a transaction; what all ranks sent beside their headers."""
@@ -133,7 +158,7 @@ class Member:
         if collective == "all_reduce":
             return reductions.all_reduce(self.engine, x, *rest, ordered=self._ordered)
         if collective == "reduce_scatter":
-            return reductions.reduce_scatter(self.engine, x, ordered=self._ordered)
+            return reductions.reduce_scatter(self.engine, x)
         return getattr(self.engine, collective)(x, *rest)
 
     # The end
@@ -150,6 +175,7 @@ class Member:
         CONNECTED.pop(self.name, None)
         if self._pulse is not None:
             self._pulse.leave(self._number)
+        self._channel.join(_LAST)  # a thread in a library's code at the interpreter's end aborts
         self.engine.close(self._channel.failure is not None)
 
     def disown(self) -> None:

@@ -2,6 +2,7 @@
 
 import atexit
 import json
+from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Any
 
@@ -86,44 +87,42 @@ class MpiEngine(HostEngine):
         self._group, self._pulse = group, pulse
         self.rank, self.size = group.Get_rank(), group.Get_size()
 
-    def _finish(self, request: MPI.Request, *memory: Any) -> None:
-        """Wait for the library, as long as all ranks are there."""
-        since = looked = monotonic()
-        pause = _SHORTEST
+    def _run(self, collective: Callable[..., MPI.Request], *args: Any) -> None:
+        """Call the library, and wait for it as long as all ranks are there."""
+        request = None
         try:
-            while not request.Test():
-                now = monotonic()
-                if now - since < _ASKS:
-                    continue
-                sleep(pause)
-                pause = min(1.02 * pause, _LONGEST)
-                if now - looked > _SLICE:
-                    looked = now
-                    self._pulse.check(since)
-        except MPI.Exception as e:
-            _abandoned.append((request, memory))
-            self._pulse.explain(e)
-        except BaseException:
-            _abandoned.append((request, memory))
+            request = collective(*args)
+            self._finish(request)
+        except BaseException as e:
+            _abandoned.append((request, args))  # MPI may still write into them
+            if isinstance(e, MPI.Exception):
+                self._pulse.explain(e)
             raise
 
+    def _finish(self, request: MPI.Request) -> None:
+        since = looked = monotonic()
+        pause = _SHORTEST
+        while not request.Test():
+            now = monotonic()
+            if now - since < _ASKS:
+                continue
+            sleep(pause)
+            pause = min(1.02 * pause, _LONGEST)
+            if now - looked > _SLICE:
+                looked = now
+                self._pulse.check(since)
+
     def _all_reduce(self, x: np.ndarray, kind: Reduction) -> None:
-        self._finish(self._group.Iallreduce(MPI.IN_PLACE, x, _OPS[kind]), x)
+        self._run(self._group.Iallreduce, MPI.IN_PLACE, x, _OPS[kind])
 
     def _all_gather(self, x: np.ndarray, into: np.ndarray) -> None:
-        self._finish(self._group.Iallgather([x, MPI.BYTE], [into, MPI.BYTE]), x, into)
+        self._run(self._group.Iallgather, [x, MPI.BYTE], [into, MPI.BYTE])
 
     def _all_to_all(self, x: np.ndarray, into: np.ndarray) -> None:
-        self._finish(self._group.Ialltoall([x, MPI.BYTE], [into, MPI.BYTE]), x, into)
-
-    def _reduce_scatter(self, x: np.ndarray, into: np.ndarray) -> None:
-        self._finish(self._group.Ireduce_scatter_block(x, into, MPI.SUM), x, into)
+        self._run(self._group.Ialltoall, [x, MPI.BYTE], [into, MPI.BYTE])
 
     def _broadcast(self, x: np.ndarray, root: int) -> None:
-        self._finish(self._group.Ibcast([x, MPI.BYTE], root), x)
-
-    def barrier(self) -> None:
-        self._finish(self._group.Ibarrier())
+        self._run(self._group.Ibcast, [x, MPI.BYTE], root)
 
     def close(self, failed: bool = False) -> None:
         if failed:

@@ -18,6 +18,8 @@ from .. import errors
 BEAT = 1.0  # seconds between two pulses
 # So long may a rank be silent, in seconds. Native code that holds Python's lock is silent too.
 PATIENCE = 12.0
+# A thread that did not run for so long, in seconds, shows that its process was stopped.
+_STOPPED = 3.0
 # So long a collective may still come to its end by itself after a rank has left, in seconds.
 GRACE = 1.0
 # So long a rank that leaves waits for the others to leave, in seconds.
@@ -105,6 +107,7 @@ class Pulse:
         self._state["left"] = None
         self._wake, self._woken = socket.socketpair()
         self._over = False
+        self._looked = self._awake = monotonic()  # last; and since when this process runs
         self._selector = selectors.DefaultSelector()
         for s in (self._woken, *links.values()):
             s.setblocking(False)
@@ -124,7 +127,8 @@ class Pulse:
         """Say at once that this rank does nothing more with the group."""
         self._state["lost"] = list(error.ranks) if isinstance(error, errors.PeerLost) else []
         self._state["failed"] = f"{type(error).__name__}: {error}"[:2000]
-        self._wake.send(b"!")
+        if not self._over:
+            self._wake.send(b"!")
 
     def leave(self, completed: int) -> None:
         """Say that this rank leaves, and wait a little for the others to leave or fail too."""
@@ -159,9 +163,11 @@ class Pulse:
         while True:
             events = self._selector.select(max(0.0, due - monotonic()))
             now = monotonic()
-            if now - due > BEAT + 2.0:  # this process was stopped, and maybe the others were
+            if now - self._looked > _STOPPED:  # and maybe the others were too
+                self._awake = now
                 for peer in self._peers.values():
                     peer.heard = now
+            self._looked = now
             hurry = False
             for key, _ in events:
                 if key.data is None:
@@ -192,11 +198,15 @@ class Pulse:
         since  when the wait began, by `monotonic`
         """
         now = monotonic()
+        if self._over:
+            raise errors.DistributedError("this process has left the group")
+        if now - self._looked > _STOPPED:
+            return  # the thread has to run first, before anybody's silence says something
         waiting = [p for p in self._peers.values() if p.since is None or now - p.since > GRACE]
         troubles = self._troubles(waiting, now, self._state["number"])
         if troubles:
             self._lose(troubles)
-        if now - since > self._timeout:
+        if now - max(since, self._awake) > self._timeout:
             self._late()
 
     def explain(self, error: Exception) -> NoReturn:

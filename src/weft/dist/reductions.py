@@ -23,6 +23,8 @@ NATIVE: dict[str, frozenset[np.dtype]] = {
     "max": _INTEGERS,
     "min": _INTEGERS,
 }
+# PyTorch does not add these on GPUs.
+_UNKNOWN_TO_GPUS = frozenset({dtypes.uint16, dtypes.uint32, dtypes.uint64})
 # An array of at most so many bytes is gathered whole, which takes one collective instead of two.
 _WHOLE = 4096
 
@@ -45,19 +47,25 @@ def all_reduce(
     return out
 
 
-def reduce_scatter(engine: Engine, x: Any, *, ordered: bool = False) -> Any:
-    """Of x of shape (size, …), this rank's row of the sum over ranks."""
-    if _native(BACKENDS[type(x)].dtype_of(x), "sum", ordered):
-        return engine.reduce_scatter(x)
+def reduce_scatter(engine: Engine, x: Any) -> Any:
+    """Of x of shape (size, …), this rank's row of the sum over ranks, which is in rank order.
+
+    As many bytes are sent as libraries send for it; gloo sends twice as many.
+    """
     host, back = _computable(x)
     return back(fold(engine.all_to_all(host), "sum"))
+
+
+def lies_on_gpu(x: Any) -> bool:
+    """Whether an array lies in a GPU's memory."""
+    return BACKENDS[type(x)].device_of(x).startswith("cuda")
 
 
 def _computable(x: Any) -> tuple[Any, Callable[[Any], Any]]:
     """The array where all dtypes can be added, and what makes a result one like x."""
     xp = BACKENDS[type(x)]
     device = xp.device_of(x)
-    if device.startswith("cuda"):
+    if lies_on_gpu(x) and xp.dtype_of(x) not in _UNKNOWN_TO_GPUS:
         return x, lambda y: y
     return xp.to_numpy(x), lambda y: xp.adopt(y, device)
 

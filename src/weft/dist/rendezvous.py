@@ -1,20 +1,16 @@
 """How processes find each other: what launchers say in the environment, and torch's stores."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .. import errors
 from ..core.record import record
-
-if TYPE_CHECKING:
-    from torch.distributed import Store
 
 T = TypeVar("T")
 # So long rank 0 keeps the store for the others when it leaves with an error, in seconds.
@@ -138,19 +134,17 @@ def bounded(action: Callable[[], T], seconds: float, what: str) -> T:
     return result[0]
 
 
-_served: dict[tuple[str, int], Store] = {}  # what this process serves or uses, until it ends
-_joined: dict[str | tuple[str, int], int] = {}  # how often this process has joined a group there
+_served: dict[tuple[str, int], Any] = {}  # what this process serves or uses, until it ends
 
 
-def open_store(place: Place, until: float) -> Store:
-    """The store where the ranks of a place meet, with names of this time's own."""
-    from datetime import timedelta
+def open_store(place: Place, until: float) -> Any:
+    """The store where the ranks of a place meet."""
+    import torch.distributed
 
-    from torch.distributed import FileStore, PrefixStore, TCPStore
-
+    c10d: Any = torch.distributed
     seconds = max(1.0, until - monotonic())
     if isinstance(place.store, str):
-        store: Store = FileStore(place.store, -1)
+        store: Any = c10d.FileStore(place.store, -1)
     elif place.store in _served:
         store = _served[place.store]
     else:
@@ -163,7 +157,7 @@ def open_store(place: Place, until: float) -> Store:
             else f"rank {place.rank} finds no store at {host}:{port}, where rank 0 should serve it"
         )
         store = bounded(
-            lambda: TCPStore(
+            lambda: c10d.TCPStore(
                 *(host, port, place.size, serves),
                 timeout=timedelta(seconds=seconds),
                 wait_for_workers=False,
@@ -173,10 +167,7 @@ def open_store(place: Place, until: float) -> Store:
             what,
         )
         _served[place.store] = store
-    time = _joined[place.store] = _joined.get(place.store, -1) + 1
-    # The store of a launcher's own process outlives the processes that it starts again.
-    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if place.agent else "0"
-    return PrefixStore(f"weft/{start}/{time}", store)
+    return c10d.PrefixStore("weft", store)
 
 
 def _resolve(host: str, until: float) -> None:
@@ -193,31 +184,73 @@ def _resolve(host: str, until: float) -> None:
             sleep(min(1.0, max(0.05, until - monotonic())))
 
 
-def exchange_cards(store: Store, place: Place, card: dict[str, Any], until: float) -> list[Any]:
-    """The cards of all ranks; raises if some rank is missing, there twice, or does not fit."""
-    if store.add(f"claims of {place.rank}", 1) > 1:
+def meet(store: Any, place: Place, card: dict[str, Any], until: float) -> tuple[Any, list[Any]]:
+    """The store of this meeting, and the cards of all ranks.
+
+    A launcher's store outlives the processes that it starts again, and a process may join several
+    groups one after another. So each meeting has a number, which rank 0 gives to whoever comes.
+    Raises if some rank is missing, there twice, or does not fit.
+    """
+    import torch.distributed
+
+    answer = Doorkeeper(store, place.size) if place.rank == 0 else None
+    number = answer.number if answer is not None else _numbered(store, place, until)
+    own = cast(Any, torch.distributed).PrefixStore(f"meeting {number}", store)
+    if own.add(f"claims of {place.rank}", 1) > 1:
         raise errors.RendezvousError(
             f"init: another process is rank {place.rank} of this group already: give each process "
             "a RANK of its own, and each start of the program a file or port of its own"
         )
-    store.add("came", 1)
-    store.set(f"card of {place.rank}", json.dumps(card))
+    own.add("came", 1)
+    own.set(f"card of {place.rank}", json.dumps(card))
     try:
-        return _all_cards(store, place, card, until)
+        return own, _all_cards(own, place, card, until, answer)
     except errors.RendezvousError:
-        store.add("told", 1)
+        own.add("told", 1)
         until = monotonic() + _FAREWELL
-        while (
-            place.rank == 0 and monotonic() < until and store.add("told", 0) < store.add("came", 0)
-        ):
+        while place.rank == 0 and monotonic() < until and own.add("told", 0) < own.add("came", 0):
             sleep(0.02)  # the store ends with this process, and others are still to read it
         raise
 
 
-def _all_cards(store: Store, place: Place, card: dict[str, Any], until: float) -> list[Any]:
+class Doorkeeper:
+    """What rank 0 does at a meeting: it gives all tickets of other ranks its number."""
+
+    def __init__(self, store: Any, size: int):
+        self._store, self.number = store, store.add("meetings", 1)
+        self._given = [0] * size
+
+    def __call__(self) -> None:
+        for r in range(1, len(self._given)):
+            count = self._store.add(f"tickets of {r}", 0)
+            for ticket in range(self._given[r] + 1, count + 1):
+                key = f"ticket {ticket} of {r}"
+                if not self._store.check([key]):  # else it is of an earlier meeting
+                    self._store.set(key, str(self.number))
+            self._given[r] = count
+
+
+def _numbered(store: Any, place: Place, until: float) -> int:
+    """The number of the meeting that rank 0 is at now."""
+    key = f"ticket {store.add(f'tickets of {place.rank}', 1)} of {place.rank}"
+    while not store.check([key]):
+        if monotonic() > until:
+            raise errors.RendezvousError(
+                f"init: rank 0 of {place.size} did not come in time: start as many processes as "
+                "WORLD_SIZE says, or give init a larger timeout"
+            )
+        sleep(0.01)
+    return int(store.get(key))
+
+
+def _all_cards(
+    store: Any, place: Place, card: dict[str, Any], until: float, answer: Doorkeeper | None
+) -> list[Any]:
     every = range(place.size)
     cards: dict[int, Any] = {}
     while True:
+        if answer is not None:
+            answer()
         for r in set(every) - {*cards}:
             if store.check([f"card of {r}"]):
                 cards[r] = json.loads(store.get(f"card of {r}"))

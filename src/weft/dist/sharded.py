@@ -22,7 +22,7 @@ from .gathering import gather, write_range
 from .member import Member
 from .part import Part, cut
 from .passed_on import PassesOn
-from .sharded_checks import describe, optimizer_inside, refuse_different
+from .sharded_checks import optimizer_inside, refuse_different, refuse_different_values
 from .shares import Shares, is_elementwise, share_out
 from .world import is_initialized, world
 
@@ -60,7 +60,8 @@ class ShardedOptimizer(PassesOn):
 
     # What the trace of a step guards or reads at each call.
     _guarded: ClassVar[tuple[str, ...]] = (
-        *("_part", "_shares", "_group", "_grouping", "_held", "_sharings", "_steps", "_changed"),
+        *("_part", "_shares", "_group", "_grouping", "_held", "_sharings", "_compared"),
+        *("_steps", "_changed"),
     )
 
     def __init__(self, optimizer: Optimizer | MultiGroupOptimizer):
@@ -72,6 +73,7 @@ class ShardedOptimizer(PassesOn):
         self._grouping = -1  # the optimizer's count of changes of its groups, then
         self._held: dict[str, Tensor] = {}  # the parameters, then
         self._sharings = 0  # how often they were
+        self._compared = 0  # the sharing after which values were compared
         self._steps = 0
         self._changed: list[Tensor] = []
         base.sharded = self
@@ -122,7 +124,7 @@ class ShardedOptimizer(PassesOn):
     def _share_out(self, group: Member) -> None:
         base = self.optimizer
         if group.size > 1:
-            refuse_different(group, describe(base))
+            refuse_different(group, base)
         shares = share_out(base, group.size)
         pieces, states = shares[group.rank], base._state
         if self._held:
@@ -196,6 +198,9 @@ class ShardedOptimizer(PassesOn):
         check_step(base, "step")
         pairs = gradient_pairs(base, grads)
         group, staging = self.ready(), current.get().staging
+        if self._compared != self._sharings and group.size > 1:
+            refuse_different_values(group, base)
+        self._compared = self._sharings
         pairs = self._part.optimizer._admit(pairs, staging)
         self._changed = [e.param for e, _ in pairs]
         if staging is not None:

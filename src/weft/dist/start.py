@@ -9,13 +9,14 @@ from typing import Any
 from .. import errors
 from ..backend.fingerprint import fingerprint
 from .alone import AloneEngine
-from .engine import Engine
 from .links import Door, own_address
+from .member import Member
 from .pulse import Pulse
-from .rendezvous import bounded, compare_cards, exchange_cards, find_place, open_store
+from .rendezvous import bounded, compare_cards, find_place, meet, open_store
 
 # What is left of `timeout` to a library that does not watch pulses.
 _SLACK = 30.0
+_NAME = "world"
 # What tells that a process manager of MPI started this process, in the environment.
 _PROCESS_MANAGERS = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"}
 # What tells machines of one name apart.
@@ -24,33 +25,43 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 def start_torch(
     backend: str | None, timeout: float, rendezvous: str | None, environment: Mapping[str, str]
-) -> tuple[Engine, Pulse | None]:
-    """The engine of torch.distributed; of one process that no launcher started, one of its own."""
+) -> Member:
+    """A member of a group of torch.distributed; of one process, where no launcher started it."""
     place = find_place(rendezvous, environment)
     if place is None:
-        return AloneEngine(), None
+        return Member(AloneEngine(), _NAME)
     from . import torch_engine
 
     until = monotonic() + timeout
     store = open_store(place, until)
     door = Door(own_address(place.host))
-    card = _card(door, place.size, _backend(backend, environment))
-    cards = bounded(
-        lambda: exchange_cards(store, place, card, until),
+    chosen = _backend(backend, environment)
+    card = _card(door, place.size, chosen)
+    own, cards = bounded(
+        lambda: meet(store, place, card, until),
         timeout + _SLACK,
         f"rank {place.rank} did not read the cards of all ranks",
     )
     pulse = Pulse(place.rank, door.links(place.rank, cards, until), timeout)
+    seconds = timeout + _SLACK
     group = bounded(
-        lambda: torch_engine.gloo(store, place.rank, place.size, card["address"], timeout + _SLACK),
-        timeout + _SLACK,
+        lambda: torch_engine.gloo(own, place.rank, place.size, card["address"], seconds),
+        seconds,
         f"gloo did not connect rank {place.rank} with all ranks",
     )
-    return torch_engine.TorchEngine(group, pulse), pulse
+    host = torch_engine.TorchEngine(group, pulse)
+    if chosen == "gloo":
+        return Member(host, _NAME, pulse)
+    from . import nccl_engine
+
+    gpu = nccl_engine.NcclEngine(
+        host, nccl_engine.nccl(own, place.rank, place.size, seconds), pulse
+    )
+    return Member(gpu, _NAME, pulse, gpu)
 
 
-def start_mpi(timeout: float, environment: Mapping[str, str]) -> tuple[Engine, Pulse | None]:
-    """The engine of MPI; of a process that mpiexec did not start, one of its own."""
+def start_mpi(timeout: float, environment: Mapping[str, str]) -> Member:
+    """A member of a group of MPI; of one process, where mpiexec did not start it."""
     if int(environment.get("WORLD_SIZE") or 1) > 1 and not _PROCESS_MANAGERS & {*environment}:
         raise errors.RendezvousError(
             f"init: torchrun, or what else set WORLD_SIZE={environment['WORLD_SIZE']}, started the "
@@ -66,7 +77,7 @@ def start_mpi(timeout: float, environment: Mapping[str, str]) -> tuple[Engine, P
     group = mpi_engine.join(timeout)
     rank, size = group.Get_rank(), group.Get_size()
     if size == 1:
-        return AloneEngine(), None
+        return Member(AloneEngine(), _NAME)
     here = {
         "host": socket.gethostname(),
         "boot": _BOOT.read_text().strip() if _BOOT.exists() else "",
@@ -79,7 +90,7 @@ def start_mpi(timeout: float, environment: Mapping[str, str]) -> tuple[Engine, P
     for r, other in enumerate(cards):
         compare_cards(card, rank, other, r)
     pulse = Pulse(rank, door.links(rank, cards, until), timeout)
-    return mpi_engine.MpiEngine(group, pulse), pulse
+    return Member(mpi_engine.MpiEngine(group, pulse), _NAME, pulse)
 
 
 def _card(door: Door, size: int, backend: str) -> dict[str, Any]:
@@ -87,4 +98,15 @@ def _card(door: Door, size: int, backend: str) -> dict[str, Any]:
 
 
 def _backend(backend: str | None, environment: Mapping[str, str]) -> str:
-    return backend or "gloo"
+    """The backend that is asked for; else NCCL, where there is a GPU for each process."""
+    import torch
+
+    if backend is None:
+        processes = int(environment.get("LOCAL_WORLD_SIZE") or environment["WORLD_SIZE"])
+        nccl = torch.distributed.is_nccl_available()
+        backend = "nccl" if nccl and torch.cuda.device_count() >= processes else "gloo"
+    if backend == "nccl":
+        from . import nccl_engine
+
+        nccl_engine.own_gpu(environment.get("LOCAL_RANK"))
+    return backend

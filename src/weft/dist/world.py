@@ -60,14 +60,14 @@ def init(
                 "init: backend and rendezvous are torch.distributed's; with engine='mpi' both must "
                 "be None"
             )
-        found, pulse = start_mpi(float(timeout), os.environ)
+        member = start_mpi(float(timeout), os.environ)
     else:
-        found, pulse = start_torch(backend, float(timeout), rendezvous, os.environ)
-    _world.append(Member(found, "world", pulse))
+        member = start_torch(backend, float(timeout), rendezvous, os.environ)
+    _world.append(member)
     _watch_forks()
     atexit.unregister(_abandon)
     atexit.register(_abandon)  # the latest one runs first, before libraries' own
-    return _world[-1]
+    return member
 
 
 @cache

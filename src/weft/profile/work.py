@@ -11,7 +11,6 @@ from ..compiler.ir.schedule import (
     GemmStep,
     GuardStep,
     KernelStep,
-    LibraryStep,
     NativeStep,
     Schedule,
     ScheduleStep,
@@ -101,13 +100,9 @@ def _update_sizes(arrays: Sequence[Any]) -> str:
 
 def segment_of(schedule: Schedule, segment: int) -> list[ScheduleStep]:
     """The native steps of a segment: those between two library calls."""
-    parts: list[list[ScheduleStep]] = [[]]
-    for step in schedule.steps:
-        if isinstance(step, LibraryStep):
-            parts.append([])
-        else:
-            parts[-1].append(step)
-    return parts[segment]
+    from ..compiler.ir.calls import cut  # loaded with programs
+
+    return cut(schedule)[0][segment]
 
 
 def step_work(schedule: Schedule, step: ScheduleStep) -> Work:

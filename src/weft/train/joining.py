@@ -51,7 +51,7 @@ def check_same(trainer: Trainer, resume: Any) -> None:
             "the model": {n: _kind(x) for n, x in trainer.model.state_dict().items()},
             "what is frozen": trainer.frozen.describe(),
             "the optimizer": _plain(trainer.optimizer.state_dict()),
-            "the averages": _plain(trainer.own_ema and trainer.own_ema.state_dict()),
+            "the averages": None if trainer.own_ema is None else str(trainer.own_ema.decay),
             "settings": _plain(trainer.settings() | {"device": None}),  # each has its own
             "the directory's use": [trainer.directory is None, trainer.save_every, trainer.keep],
             "callbacks": list(trainer.callbacks.state_dict()),

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import is_dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import errors
-from ..arrays import random
 from ..backend.device import canonical_device
 from ..io import directory as checkpoints
 from ..io import locked, save_checkpoint, steps
 from ..io.durable import make_directories
 from ..optim import EMA
 from ..transform.checkpoint.choose import check_config
-from ..transform.modes.backward import enable_grad, no_grad
+from ..transform.modes.backward import enable_grad
 from . import arguments, state
 from .callbacks import Callback, Callbacks
-from .collation import place_batch
 from .cursor import Cursor, continues
+from .evaluation import evaluate, weights_in_use
 from .frozen import FrozenParameters
 from .history import History
 from .interrupts import Interrupts
 from .joining import check_same, joined_ranks, load_together, share_state
-from .objective import Means, Objective
-from .parts import shares_of
+from .objective import Objective
 from .plan import TrainingPlan
 from .precision import Precision
 from .progress import progress_for
-from .ranks import Ranks, positions, same_facts
+from .ranks import Ranks, positions
 from .rewind import sound_step
 from .running import RunningSteps
 from .step import Clip, Stepper
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
     from ..optim.groups import AnyOptimizer
     from .arguments import Schedule
     from .cursor import Loader
-    from .parts import Part
 
 
 class Trainer:
@@ -569,7 +566,7 @@ class Trainer:
         averaged  whether to use the averages of the parameters; by default if there are any
 
         Nothing changes: dropout and the like are off, and random numbers and the loader are
-        afterwards where they were.
+        afterwards where they were. All ranks call it; each evaluates its part of the batches.
 
         >>> import weft as wf
         >>> model = wf.nn.Linear(1, 1, bias=False)
@@ -579,60 +576,7 @@ class Trainer:
         >>> trainer.evaluate(wf.train.DataLoader(data, batch_size=2))
         {'loss': 4.0}
         """
-        means = Means()
-        if self.ranks.alone:
-            self._add_losses(means, loader, averaged)
-        else:
-            part = self.ranks.part
-
-            def add() -> dict[str, Any]:
-                batches = self._add_losses(means, loader, averaged, part)
-                return {"sums": means.sums(), "the number of batches": batches}
-
-            found = self.ranks.together("Trainer.evaluate", add)
-            same_facts("Trainer.evaluate", [{**facts, "sums": None} for facts in found])
-            means.replace([facts["sums"] for facts in found])
-        if not means.result():
-            raise errors.ArgumentError(
-                "Trainer.evaluate: the loader has no batches; give it more samples"
-            )
-        return means.result()
-
-    def _add_losses(
-        self, means: Means, loader: Any, averaged: bool | None, part: Part | None = None
-    ) -> int:
-        """Add losses and metrics of all batches, or of a rank's part; returns their number.
-
-        Of loaders that cannot be shared out, ranks take whole batches in turn.
-        """
-        position, number = random.get_state(), 0
-        weights = self._weights_in_use(averaged)
-        limited = self.checkpoint is not None and self.checkpoint.budget is not None
-        if limited:  # no program keeps its memory for another one
-            self.release()
-        whole = getattr(loader, "all_batches", None)
-        cursor = loader.state_dict() if whole is None and hasattr(loader, "state_dict") else None
-        device = arguments.device_of(self.model)
-        modes = [(module, module.training) for module in self.model.modules()]
-        self.model.eval()
-        try:
-            with no_grad(), weights:
-                for share in shares_of(loader, part):
-                    number += 1
-                    if not share.counts:
-                        continue
-                    batch = place_batch(share.batch, device)
-                    loss, metrics = self._evaluated(batch)
-                    means.add({"loss": loss, **metrics}, self._objective.count(batch))
-        finally:
-            if limited:
-                self.release()
-            for module, training in modes:
-                module.training = training
-            random.set_state(position)
-            if cursor is not None:
-                loader.load_state_dict(cursor)
-        return number
+        return evaluate(self, loader, averaged)
 
     def averaged(self) -> AbstractContextManager[Any]:
         """A block in which the parameters are their averages, if the run keeps any.
@@ -648,23 +592,7 @@ class Trainer:
         ...     model.weight.tolist() == before
         True
         """
-        return self._weights_in_use(None)
-
-    def _weights_in_use(self, averaged: bool | None) -> AbstractContextManager[Any]:
-        """A block in which the parameters are those to evaluate."""
-        own = arguments.self_averaging(self.optimizer)
-        averages = self.ema if own is None else own
-        if averaged and averages is None:
-            raise errors.ArgumentError(
-                "Trainer.evaluate: averaged=True, but there is no EMA; give the Trainer one, or "
-                "pass averaged=False"
-            )
-        if averaged is False and own is not None and own.is_averaged:
-            raise errors.ArgumentError(
-                "Trainer.evaluate: averaged=False, but the parameters are the optimizer's average; "
-                "call optimizer.train() first"
-            )
-        return nullcontext() if averages is None or averaged is False else averages.swapped()
+        return weights_in_use(self, None)
 
     @cached_property
     def _evaluated(self) -> Callable[..., Any]:
@@ -686,7 +614,7 @@ class Trainer:
         return self.step, self.epoch, self.cursor.position
 
     def save(self) -> Path:
-        """Save a checkpoint of the run as it is now; returns its path.
+        """Save a checkpoint of the run as it is now; returns its path. All ranks call it.
 
         >>> import weft as wf
         >>> import tempfile

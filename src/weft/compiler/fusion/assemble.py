@@ -297,7 +297,7 @@ class Assembly:
             frozenset(self.grouping.order.needs[u]),
             self.placement.roots(self.read[u] - own),
             {i: self._own_bytes(i) for i in made if self.memory[i].root not in self.outputs},
-            unit.kind is UnitKind.GUARD,
+            unit.kind is UnitKind.GUARD or any([e.op.collective for e in equations]),
         )
 
     def _own_bytes(self, root: int) -> int:

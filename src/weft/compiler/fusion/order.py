@@ -8,7 +8,10 @@ from ...core.record import record
 
 @record
 class Work:
-    """A unit as the ordering sees it: its dependencies, what it reads, the bytes it allocates."""
+    """A unit as the ordering sees it: its dependencies, what it reads, the bytes it allocates.
+
+    urgent  guards, and what other processes wait for
+    """
 
     needs: frozenset[int]
     reads: frozenset[int]
@@ -49,8 +52,8 @@ def peak_of(works: Mapping[int, Work], order: Sequence[int], kept: frozenset[int
 def order_units(works: Mapping[int, Work], kept: frozenset[int] = frozenset()) -> list[int]:
     """The units' numbers in an order that keeps little memory alive.
 
-    Among the units that are ready, guards come first, then the unit that frees most beyond what it
-    allocates, then program order. `kept` are values that stay alive anyway.
+    Among the units that are ready, urgent ones come first, then the unit that frees most beyond
+    what it allocates, then program order. `kept` are values that stay alive anyway.
     """
     sizes = {v: n for w in works.values() for v, n in w.makes.items() if v not in kept}
     readers = _units_by({u: w.reads for u, w in works.items()})  # that have not run

@@ -199,7 +199,8 @@ def _carry(  # noqa: C901
     owned: set = set()  # nodes whose cotangent is in memory that the sweep may write to
     heap: list = []
     following = masks = None  # masks by node, once there are any
-    due, advance = (NEVER, _none_due) if watch is None else (watch.due, watch.advance)
+    if watch is not None:
+        _wait_for(watch, heap)
     for node in pending:
         if node.__class__ is Leaf:
             continue  # leaves stay pending: at the end, nothing else is
@@ -216,8 +217,9 @@ def _carry(  # noqa: C901
         else:
             node = following
         following = None
-        if node.id > due:
-            due = advance(node.id, pending)
+        if node is watch:
+            _advance(node, pending, heap)
+            continue
         g = pending.pop(node)
         parents = node.parents
         if parents is None:
@@ -274,7 +276,8 @@ def _carry(  # noqa: C901
                     heappush(heap, (p.id, p))
         if not retain:
             node.parents = node.saved = None
-    advance(NEVER, pending)
+    if watch is not None:
+        watch.advance(NEVER, pending)
     reached.update(pending)
     if on_node is not None:
         _visit_leaves(reached, on_node)
@@ -283,8 +286,16 @@ def _carry(  # noqa: C901
     return reached
 
 
-def _none_due(at: int, pending: dict) -> int:
-    return NEVER
+def _wait_for(watch: Watches, heap: list) -> None:
+    """Let the sweep come to a watch after the node `due`, as if it were a node."""
+    if watch.due != NEVER:
+        heappush(heap, (watch.due + 0.5, watch))
+
+
+def _advance(watch: Watches, pending: dict, heap: list) -> None:
+    """All nodes up to the one that a watch has waited for are done."""
+    watch.advance(watch.due + 1, pending)
+    _wait_for(watch, heap)
 
 
 def _pull(node: Node, g, open, reached, record, useful, goals, on_node, beyond, anomaly):

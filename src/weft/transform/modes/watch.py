@@ -17,13 +17,13 @@ Visit = Callable[[Any, Array], Array]
 class Watch(Protocol):
     """What takes part in one backward pass.
 
-    due  the sweep calls `advance` before the first node whose id is greater
+    due  the sweep calls `advance` when it is done with the node of this id
     """
 
     due: int
 
     def advance(self, at: int, pending: dict[Any, Any]) -> int:
-        """Take cotangents that are final out of `pending`, as the sweep goes on to node `at`.
+        """Take out of `pending` what is final: all nodes whose ids are less than `at` are done.
 
         At the end of the sweep `at` is NEVER. Returns the next `due`.
         """
@@ -58,9 +58,9 @@ class Watches:
     def advance(self, at: int, pending: dict[Any, Any]) -> int:
         """As of a watch."""
         while self._ended < len(self._all):
-            due = self._all[self._ended].advance(at, pending)
-            if due != NEVER:
-                return due
+            self.due = self._all[self._ended].advance(at, pending)
+            if self.due != NEVER:
+                return self.due
             self._ended += 1
         return NEVER
 

@@ -6,8 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from ....core.communicator import Pending
 from ....graph.graph import Literal
-from ...calling import Calling, Signature, library_results, refusal
+from ...calling import (
+    Calling,
+    Signature,
+    begin_collective,
+    collective_result,
+    library_results,
+    refusal,
+)
+from ...ir.calls import Call, Part, cut
 from ...ir.kernel import MalformedKernel
 from ...ir.schedule import (
     GuardStep,
@@ -61,7 +70,7 @@ class NativeExecutable(Calling):
     signature: Signature
     code: NativeFunctions
     segments: list[list[Task]]
-    library: list[LibraryStep]
+    library: list[Call]
     run: Callable[..., list[np.ndarray]]
 
     def __init__(
@@ -140,17 +149,11 @@ class NativeExecutable(Calling):
 
     # -- construction ----------------------------------------------------------------------------
 
-    def _segments(self) -> tuple[list[list[Task]], list[LibraryStep]]:
+    def _segments(self) -> tuple[list[list[Task]], list[Call]]:
         """Native tasks, and the library calls between them: one segment more than calls."""
-        segments: list[list[Task]] = [[]]
-        library = []
-        for step in self.schedule.steps:
-            if isinstance(step, LibraryStep):
-                library.append(step)
-                segments.append([])
-            else:
-                segments[-1].append(task_of(self.schedule, step, self.code, self.checked))
-        return segments, library
+        segments, calls = cut(self.schedule)
+        how = self.code, self.checked
+        return [[task_of(self.schedule, s, *how) for s in steps] for steps in segments], calls
 
     def _memory(self) -> FrameMemory:
         schedule, constants = self.schedule, self._constants
@@ -171,14 +174,22 @@ class NativeExecutable(Calling):
     def _go_on(self, memory: FrameMemory, values: list[np.ndarray]) -> None:
         """Run the library calls, and the native segment after each."""
         segments = zip(self.library, memory.others, self.segments[1:], strict=True)
-        for step, call, tasks in segments:
-            operands = [
-                i.value if isinstance(i, Literal) else memory.view(i, values) for i in step.inputs
-            ]
-            results = library_results(step, operands)
-            for buffer, result in zip(step.outputs, results, strict=True):
+        begun: dict[int, Pending] = {}
+        for call, go_on, tasks in segments:
+            step = call.step
+            if call.part is Part.END:
+                results: tuple[Any, ...] = (collective_result(step, begun.pop(id(step))),)
+            else:
+                operands = [
+                    i.value if isinstance(i, Literal) else memory.view(i, values)
+                    for i in step.inputs
+                ]
+                if call.part is Part.BEGIN:
+                    begun[id(step)] = begin_collective(step, operands)
+                results = library_results(step, operands) if call.part is Part.WHOLE else ()
+            for buffer, result in zip(step.outputs, results):  # noqa: B905  (none of one that begins)
                 np.copyto(memory.view(buffer, values), result)
-            verdict = call()
+            verdict = go_on()
             if verdict:
                 raise _guard_error(tasks[-2 - verdict], memory, values)
 
@@ -252,8 +263,9 @@ class NativeExecutable(Calling):
             shared = sum(t.count > t.chunk for t in tasks) if shares(tasks) else 0
             lines.append(f"native segment: {len(tasks)} steps, {shared} of them by threads")
             if i < len(self.library):
-                step = self.library[i]
-                lines.append(f"library call {step.op.name} at {step.line}: {step.reason}")
+                step, part = self.library[i].step, self.library[i].part
+                how = "" if part is Part.WHOLE else f" ({part.value})"
+                lines.append(f"library call {step.op.name} at {step.line}: {step.reason}{how}")
         lines += [
             f"input {i} was copied at {c.count} calls: {c.reason}" for i, c in self.copies.items()
         ]
