@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, overload
 from .. import errors
 from ..arrays.inplace import own_memories
 from ..core.backends import BACKENDS
+from ..core.communicator import Finished, Pending
 from ..core.reading import refuse_reading
 from ..core.settings import current, override_settings, refuse_while_staging
 from ..core.value import wrap
@@ -208,17 +209,18 @@ class ShardedOptimizer(PassesOn):
             return
         name = type(base).__name__
         raws = {e.key: raw_gradient(f"{name}.step", e, g) for e, g in pairs}
-        self._agree(group, f"{name}.step {self._steps}", raws)
+        agreed = self._agree(group, f"{name}.step {self._steps}", raws)
         self._steps += 1
         if taken is not None and group.size > 1:
             taken = sharded_state.all_true(group, taken)
         self._update(raws, taken)
         self._hand_round(group, {e.key: e.param for e, _ in pairs})
+        agreed.wait()  # a rank that has no gradients has waited for nothing
 
-    def _agree(self, group: Member, what: str, gradients: dict[str, Any]) -> None:
+    def _agree(self, group: Member, what: str, gradients: dict[str, Any]) -> Pending:
         """Begin a transaction: all ranks make this step, of these parameters, by these settings."""
         if group.size == 1:
-            return
+            return Finished(None)
         keys = [e.key for e in self.entries()]
         without = [key for key in keys if key not in gradients]
         some = f", none of {', '.join(without)}" if without else ""
@@ -226,7 +228,7 @@ class ShardedOptimizer(PassesOn):
             {name: value for name, value in own.items() if name != "params"}
             for own in self.optimizer._param_groups
         ]
-        group.agree(f"{what}: {len(gradients)} of {len(keys)} gradients{some}; {settings}")
+        return group.agree(f"{what}: {len(gradients)} of {len(keys)} gradients{some}; {settings}")
 
     def _update(self, gradients: dict[str, Any], taken: Any) -> None:
         """Update this rank's pieces by raw gradients of the parameters."""
@@ -277,7 +279,7 @@ class ShardedOptimizer(PassesOn):
         >>> wf.dist.finalize()
         """
         refuse_while_staging("the state of an optimizer is forgotten")
-        self.ready().agree(f"{type(self.optimizer).__name__}.reset")
+        self.ready().agree(f"{type(self.optimizer).__name__}.reset").wait()
         self._part.optimizer.reset()
 
     @overload
