@@ -295,6 +295,11 @@ def test_steps_that_differ_are_named_on_all_ranks():
                 params["a"].grad = wf.ones(1)
                 params["b"].grad = None if rank == 1 else wf.ones(1)
                 optimizer.step()
+            elif kind == "all gradients":
+                for p in params.values():
+                    p.grad = None if rank == 1 else wf.ones(1)
+                with pytest.raises(errors.RanksDiffer, match="rank 1: SGD.step 1: 0 of 2"):
+                    optimizer.step()  # on both ranks, at this step
             elif kind == "rate":
                 optimizer.set_lr(0.1 + rank)
                 optimizer.step([wf.ones(1), wf.ones(1)])
@@ -310,6 +315,7 @@ def test_steps_that_differ_are_named_on_all_ranks():
     for kind, message in found.items():
         with pytest.raises(errors.RanksDiffer, match=message):
             run(2, program(kind))
+    run(2, program("all gradients"))
 
 
 def test_optimizers_that_cannot_be_sharded():

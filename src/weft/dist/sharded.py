@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, overload
 from .. import errors
 from ..arrays.inplace import own_memories
 from ..core.backends import BACKENDS
+from ..core.communicator import Finished, Pending
 from ..core.reading import refuse_reading
 from ..core.settings import current, override_settings, refuse_while_staging
 from ..core.value import wrap
@@ -22,7 +23,7 @@ from .gathering import gather, write_range
 from .member import Member
 from .part import Part, cut
 from .passed_on import PassesOn
-from .sharded_checks import describe, optimizer_inside, refuse_different
+from .sharded_checks import optimizer_inside, refuse_different, refuse_different_values
 from .shares import Shares, is_elementwise, share_out
 from .world import is_initialized, world
 
@@ -60,7 +61,8 @@ class ShardedOptimizer(PassesOn):
 
     # What the trace of a step guards or reads at each call.
     _guarded: ClassVar[tuple[str, ...]] = (
-        *("_part", "_shares", "_group", "_grouping", "_held", "_sharings", "_steps", "_changed"),
+        *("_part", "_shares", "_group", "_grouping", "_held", "_sharings", "_compared"),
+        *("_steps", "_changed"),
     )
 
     def __init__(self, optimizer: Optimizer | MultiGroupOptimizer):
@@ -72,6 +74,7 @@ class ShardedOptimizer(PassesOn):
         self._grouping = -1  # the optimizer's count of changes of its groups, then
         self._held: dict[str, Tensor] = {}  # the parameters, then
         self._sharings = 0  # how often they were
+        self._compared = 0  # the sharing after which values were compared
         self._steps = 0
         self._changed: list[Tensor] = []
         base.sharded = self
@@ -122,7 +125,7 @@ class ShardedOptimizer(PassesOn):
     def _share_out(self, group: Member) -> None:
         base = self.optimizer
         if group.size > 1:
-            refuse_different(group, describe(base))
+            refuse_different(group, base)
         shares = share_out(base, group.size)
         pieces, states = shares[group.rank], base._state
         if self._held:
@@ -196,6 +199,9 @@ class ShardedOptimizer(PassesOn):
         check_step(base, "step")
         pairs = gradient_pairs(base, grads)
         group, staging = self.ready(), current.get().staging
+        if self._compared != self._sharings and group.size > 1:
+            refuse_different_values(group, base)
+        self._compared = self._sharings
         pairs = self._part.optimizer._admit(pairs, staging)
         self._changed = [e.param for e, _ in pairs]
         if staging is not None:
@@ -203,17 +209,18 @@ class ShardedOptimizer(PassesOn):
             return
         name = type(base).__name__
         raws = {e.key: raw_gradient(f"{name}.step", e, g) for e, g in pairs}
-        self._agree(group, f"{name}.step {self._steps}", raws)
+        agreed = self._agree(group, f"{name}.step {self._steps}", raws)
         self._steps += 1
         if taken is not None and group.size > 1:
             taken = sharded_state.all_true(group, taken)
         self._update(raws, taken)
         self._hand_round(group, {e.key: e.param for e, _ in pairs})
+        agreed.wait()  # a rank that has no gradients has waited for nothing
 
-    def _agree(self, group: Member, what: str, gradients: dict[str, Any]) -> None:
+    def _agree(self, group: Member, what: str, gradients: dict[str, Any]) -> Pending:
         """Begin a transaction: all ranks make this step, of these parameters, by these settings."""
         if group.size == 1:
-            return
+            return Finished(None)
         keys = [e.key for e in self.entries()]
         without = [key for key in keys if key not in gradients]
         some = f", none of {', '.join(without)}" if without else ""
@@ -221,7 +228,7 @@ class ShardedOptimizer(PassesOn):
             {name: value for name, value in own.items() if name != "params"}
             for own in self.optimizer._param_groups
         ]
-        group.agree(f"{what}: {len(gradients)} of {len(keys)} gradients{some}; {settings}")
+        return group.agree(f"{what}: {len(gradients)} of {len(keys)} gradients{some}; {settings}")
 
     def _update(self, gradients: dict[str, Any], taken: Any) -> None:
         """Update this rank's pieces by raw gradients of the parameters."""
@@ -272,7 +279,7 @@ class ShardedOptimizer(PassesOn):
         >>> wf.dist.finalize()
         """
         refuse_while_staging("the state of an optimizer is forgotten")
-        self.ready().agree(f"{type(self.optimizer).__name__}.reset")
+        self.ready().agree(f"{type(self.optimizer).__name__}.reset").wait()
         self._part.optimizer.reset()
 
     @overload

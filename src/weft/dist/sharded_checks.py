@@ -41,31 +41,44 @@ def optimizer_inside(optimizer: Any) -> Optimizer:
     return optimizer
 
 
-def describe(optimizer: Optimizer) -> list[list[Any]]:
-    """For each parameter: name, kind, settings, and a digest of its values and state."""
+def refuse_different(group: Member, optimizer: Optimizer) -> None:
+    """Raise on all ranks if their optimizers differ: in parameters, settings or states."""
     bring_home(optimizer, list(optimizer._state))
     groups = {id(group): k for k, group in enumerate(optimizer._param_groups)}
-    return [_describe(optimizer, e, groups[id(e.group)]) for e in optimizer.entries()]
+    mine = [_describe(optimizer, e, groups[id(e.group)]) for e in optimizer.entries()]
+    _compare(group, "ShardedOptimizer: compare parameters", mine)
 
 
-def _describe(optimizer: Optimizer, entry: ParameterEntry, group: int) -> list[Any]:
-    raw, own = entry.param._data, optimizer._state.get(entry.key, {})
+def refuse_different_values(group: Member, optimizer: Optimizer) -> None:
+    """Raise on all ranks if their parameters have different values."""
+    mine = [[e.key, "", "", "", _digest({"": e.param._data})] for e in optimizer.entries()]
+    _compare(group, "ShardedOptimizer: compare values", mine)
+
+
+def _describe(optimizer: Optimizer, entry: ParameterEntry, group: int) -> list[str]:
+    """A parameter's name, kind, optimizer and settings, and a digest of its state."""
+    raw = entry.param._data
     kind = f"{BACKENDS[type(raw)].dtype_of(raw)} {tuple(raw.shape)} in group {group}"
     settings = {name: v for name, v in entry.group.items() if name != "params"}
+    state = _digest(optimizer._state.get(entry.key, {}))
+    return [entry.key, kind, type(optimizer).__name__, repr(settings), state]
+
+
+def _digest(values: dict[str, Any]) -> str:
     digest = blake2b(digest_size=16)
-    for name, value in {"": raw, **own}.items():
+    for name, value in values.items():
         digest.update(name.encode())
         digest.update(_bytes(value) if type(value) in BACKENDS else repr(value).encode())
-    return [entry.key, kind, type(optimizer).__name__, repr(settings), digest.hexdigest()]
+    return digest.hexdigest()
 
 
 def _bytes(raw: Any) -> Any:
     return np.ascontiguousarray(as_numpy(raw)).reshape(-1).view(np.uint8)
 
 
-def refuse_different(group: Member, mine: list[list[Any]]) -> None:
-    """Raise on all ranks if their optimizers differ: in parameters, settings, values or states."""
-    every = exchange(group, "ShardedOptimizer: compare parameters", mine)
+def _compare(group: Member, what: str, mine: list[list[str]]) -> None:
+    """Raise on all ranks if one of them has something else than rank 0."""
+    every = exchange(group, what, mine)
     for rank, theirs in enumerate(every):
         if theirs != every[0]:
             raise errors.RanksDiffer(
@@ -75,7 +88,7 @@ def refuse_different(group: Member, mine: list[list[Any]]) -> None:
             )
 
 
-def _difference(first: list[list[Any]], other: list[list[Any]], rank: int) -> str:
+def _difference(first: list[list[str]], other: list[list[str]], rank: int) -> str:
     if len(first) != len(other):
         return f"rank 0 has {len(first)} parameters, rank {rank} has {len(other)}"
     a, b = next((a, b) for a, b in zip(first, other, strict=True) if a != b)

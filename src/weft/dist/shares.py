@@ -101,11 +101,6 @@ def _aligned(place: int, size: int) -> int:
     return min((place + _ALIGNED // 2) // _ALIGNED * _ALIGNED, size)
 
 
-def holders(shares: Shares, key: str) -> list[tuple[int, Piece]]:
-    """The ranks that have pieces of a parameter, with these, in the order of its elements."""
-    return [(rank, own[key]) for rank, own in enumerate(shares) if key in own]
-
-
 def overlaps(sizes: Iterable[int], start: int, stop: int) -> list[tuple[int, int, int]]:
     """Of arrays laid end to end: (which, from, to) of those within [start, stop)."""
     found, begin = [], 0
