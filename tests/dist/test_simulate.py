@@ -277,7 +277,7 @@ def test_gradients_are_final_after_their_last_use(monkeypatch):
         return (((x @ first).tanh() @ shared).tanh() @ shared @ last).sum()
 
     optimizer = wf.optim.SGD([first, shared, last, unused], lr=0.1)
-    with pytest.warns(UserWarning, match="no gradient on any rank: '3'"):
+    with pytest.warns(UserWarning, match="on any rank: '3'"):
         profile = wf.dist.measure_step(loss, optimizer, samples=2)
     a, b, c, d = [g.ready / profile.backward for g in profile.gradients]
     # a tick at the begin, one for each moment at which some are final, and one at the end
