@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft.core.aval import Aval
 from weft.dist import GradientProfile, Link, PowerSGD, StepProfile, TopK, measure, simulate
+from weft.dist.buckets import ParameterSpec, plan_buckets
 from weft.dist.step_profile import expected_maximum
 from weft.dist.timeline import Piece, play
 from weft.dist.traffic import buckets_of
@@ -122,6 +124,30 @@ def test_every_gradient_is_in_one_bucket_and_all_bytes_are_sent():
         assert p.sent == profile.nbytes + counts
         (q,) = simulate(profile, link, [4], **{**options, "compression": None, "sharded": True})
         assert q.sent == p.sent + math.ceil(profile.nbytes / 4)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_buckets_are_those_of_data_parallel(seed):
+    rng = np.random.default_rng(seed)
+    shapes = [tuple(rng.integers(1, 700, rng.integers(0, 3)).tolist()) for _ in range(12)]
+    dtypes = [np.dtype(rng.choice(["float32", "float64"])) for _ in shapes]
+    ready = rng.permutation(len(shapes)).tolist()
+    limit = int(rng.choice([1 << 18, 1 << 21]))
+    specs = [
+        ParameterSpec(str(i), Aval(s, d, "cpu"), True)
+        for i, (s, d) in enumerate(zip(shapes, dtypes, strict=True))
+    ]
+    order = sorted(range(len(shapes)), key=lambda i: ready[i])
+    theirs = {tuple(b.members) for b in plan_buckets(specs, order, limit)}
+    gradients = [
+        GradientProfile(s, float(t), d.itemsize)
+        for s, t, d in zip(shapes, ready, dtypes, strict=True)
+    ]
+    numbers = {id(g): i for i, g in enumerate(gradients)}
+    ours = {
+        tuple(numbers[id(g)] for g in b) for b in buckets_of(gradients, limit, min(limit, 1 << 20))
+    }
+    assert ours == theirs
 
 
 # What is changed, and whether a step may get no shorter (+1) or no longer (−1).
@@ -374,6 +400,19 @@ def test_all_ranks_measure_the_same_link(size):
     assert all(link == found[0] for link in found)
     assert found[0].node_size == size and found[0].cores >= 1 and found[0].bandwidth > 0
     assert simulate(StepProfile.even(0.1, 1e6), found[0], [size])[0].step > 0.1
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_links_take_what_was_measured(size, monkeypatch):
+    monkeypatch.setattr(measure, "_reduced", lambda group, *asked: (6e-4 + 3e-9 * asked[1], 0.25))
+    for link in threads.run(size, lambda rank: wf.dist.measure_link()):
+        assert link.all_reduce(1 << 20, size) + link.all_gather(0, size) == pytest.approx(
+            6e-4 + 3e-9 * (1 << 20), rel=1e-6
+        )
+        assert link.all_reduce(1 << 24, size) - link.all_reduce(1 << 20, size) == pytest.approx(
+            3e-9 * ((1 << 24) - (1 << 20)), rel=1e-6
+        )
+        assert link.busy == pytest.approx(0.25) and link.algorithm == "ring"
 
 
 def test_a_link_needs_two_ranks():
