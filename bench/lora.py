@@ -105,7 +105,7 @@ def weft_config(case: str, folder: Path, given: argparse.Namespace, compiled: bo
     vae |= {"shift_factor": 0.1159, "block_out_channels": [1, 1, 1, 1]}
     (folder / "vae").mkdir()
     (folder / "vae/config.json").write_text(json.dumps(vae))
-    (folder / "vae/none.safetensors").touch()  # no encoder runs
+    wf.io.save_safetensors(folder / "vae/none.safetensors", {})  # no encoder runs
     _, _, eight, budget, _ = SIZES[case]
     lines = ['model.path = "base"\nmodel.dtype = "bfloat16"\noutput.directory = "run"']
     lines += ['model.quantise = "int8"'] if eight else []

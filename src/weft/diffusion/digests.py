@@ -15,6 +15,7 @@ from typing import Any
 from .. import errors
 from ..io import disk, strict_json, tensor_file
 from ..io.durable import write_file
+from .read_only import unless_read_only
 
 _CHUNK = 1 << 22
 _LONGEST = 1 << 30
@@ -57,7 +58,8 @@ def content_digest(path: str | os.PathLike[str]) -> str:
 class FileDigests:
     """The SHA-256 of files, remembered as long as size, times, inode and device stay the same.
 
-    path  the file that remembers them; None: nothing outlives the process
+    path  the file that remembers them; None: nothing outlives the process. Nor does it where the
+          file's folder is not there, or cannot be written to
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -100,10 +102,11 @@ class FileDigests:
 
     def _remember(self, name: str, answer: list[Any]) -> None:
         self._answers[name] = answer
-        if self.path is not None:
+        if self.path is not None and self.path.parent.is_dir():
             # Others may have added to the file since.
             self._answers = read_answers(self.path) | self._answers
-            write_answers(self.path, self._answers)
+            with unless_read_only():
+                write_answers(self.path, self._answers)
 
 
 def _mark(name: str) -> list[int]:

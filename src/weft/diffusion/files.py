@@ -69,6 +69,18 @@ def stated_config(path: str | PathLike[str]) -> FluxConfig | None:
     return _read_config(place, values)
 
 
+def has_weights(path: str | PathLike[str]) -> bool:
+    """Whether there are files of weights: a folder may have its config alone.
+
+    path  as of `Flux.load`
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return path.exists()
+    folder = _config_folder(path)
+    return any([*folder.glob("*.safetensors"), *folder.glob(f"*{INDEX}")])
+
+
 def _read_config(place: Path, values: dict[str, Any]) -> FluxConfig:
     try:
         return FluxConfig.from_dict(values)

@@ -15,7 +15,7 @@ from ..core import dtypes
 from .config import PUBLISHED, FluxConfig
 from .files import CONFIG, Weights, find_files
 from .finite import is_finite
-from .layout import Layout, Shape, layout_of, stored_rows, stored_shapes
+from .layout import Layout, Rows, Shape, layout_of, stored_rows, stored_shapes
 from .making import shapes
 from .quantised_base import Quantised
 
@@ -73,20 +73,48 @@ def load(
         )
     paths, stated = find_files(path)
     with Weights(paths) as weights:
-        layout = layout_of(weights.entries, weights.where)
-        found = {name: entry.shape for name, entry in weights.entries.items()}
-        config = config or stated or infer_config(found, layout, weights.where)
-        _check_blocks(config, found, weights.where)
-        model = build(config)
-        expected = shapes(model)
-        _compare(stored_shapes(expected, layout), found, weights.where)
+        model, config, rows = _build_like(weights, config or stated, build)
         own = _common_dtype(weights, dtype)
-        source = _Source(weights, stored_rows(expected, layout), own, device)
+        source = _Source(weights, rows, own, device)
         if quantise is None:
             fill(model, source)
             return model
         folder = None if cache_dir is None else Path(cache_dir)
         return Quantised(paths, config, own, folder).load(lambda: build(config), source, device)
+
+
+def _build_like(
+    weights: Weights, config: FluxConfig | None, build: Callable[[FluxConfig], Model]
+) -> tuple[Model, FluxConfig, dict[str, list[Rows]]]:
+    """A model without elements of the files' names and shapes, and where each weight is."""
+    layout = layout_of(weights.entries, weights.where)
+    found = {name: entry.shape for name, entry in weights.entries.items()}
+    config = config or infer_config(found, layout, weights.where)
+    _check_blocks(config, found, weights.where)
+    model = build(config)
+    expected = shapes(model)
+    _compare(stored_shapes(expected, layout), found, weights.where)
+    return model, config, stored_rows(expected, layout)
+
+
+def check_weights(
+    build: Callable[[FluxConfig], wf.nn.Module],
+    path: str | PathLike[str],
+    dtype: DTypeLike | None = None,
+) -> FluxConfig:
+    """Raise at what `load` refuses by the headers of the files; returns the model's sizes.
+
+    build  makes a model whose parameters have no elements
+    path   as of `Flux.load`
+    dtype  of the parameters that are not quantised
+
+    No weight is read: whether they are finite shows when they are loaded.
+    """
+    paths, stated = find_files(path)
+    with Weights(paths) as weights:
+        _, config, _ = _build_like(weights, stated, build)
+        _common_dtype(weights, dtype)
+        return config
 
 
 def model_sizes(path: str | PathLike[str]) -> FluxConfig:

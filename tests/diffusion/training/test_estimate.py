@@ -219,7 +219,7 @@ def test_nothing_is_allocated_or_written(tmp_path):
     (tmp_path / "vae").mkdir()
     vae = {"latent_channels": 16, "scaling_factor": 0.3611, "block_out_channels": [1, 1, 1, 1]}
     (tmp_path / "vae/config.json").write_text(json.dumps(vae | {"_class_name": "AutoencoderKL"}))
-    (tmp_path / "vae/empty.safetensors").touch()
+    wf.io.save_safetensors(tmp_path / "vae/empty.safetensors", {})
     config = read_config(write_config(tmp_path, **sections))
     before = sorted(tmp_path.rglob("*"))
     with Counter() as counter:

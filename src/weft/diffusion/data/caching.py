@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ...errors import ArgumentError, CheckpointError, DatasetError
 from ...io import disk
 from ...io.durable import make_directories
 from ...io.lock import locked
+from ..read_only import why_read_only
 from .buckets import Box
 from .dataset import CachedDataset
 from .encoders import Encoders
@@ -104,7 +106,8 @@ def cache(
     sources    the folders
     encoders   for images and captions; weights are loaded only if something is missing
     settings   a `DataSettings`
-    directory  of the cache; one process at a time may write there
+    directory  of the cache; one process at a time may write there. One that cannot be written to
+               does if nothing is missing
     progress   called with a stage ("scan", "check", "latents", "text"), how much of it is
                done, and how much there is
     prompts    further texts to encode
@@ -128,14 +131,17 @@ def cache(
     tell: Progress = progress or (lambda stage, done, total: None)
     root = Path(directory)
     make_directories(root)
-    with locked(root):
-        unfinished = sweep(root)
+    read_only = why_read_only(root)
+    with nullcontext() if read_only else locked(root):
+        unfinished = 0 if read_only else sweep(root)
         report = _scan_folders(sources, settings, root, tell)
         if examine is not None:
             examine(report)
         dataset = CachedDataset(report.samples, encoders, settings, root, prompts)
         work = _Work(dataset, encoders, tell)
         work.check_entries()
+        if read_only and work.missing:
+            raise DatasetError(missing_there(root, read_only, len(work.missing)))
         work.encode_images()
         encoders.image.release()
         work.encode_captions()
@@ -151,6 +157,14 @@ def cache(
             len(dataset.orphans()),
         )
     return dataset, done
+
+
+def missing_there(directory: Path, reason: str, count: int) -> str:
+    """What is wrong with a cache that cannot be written to, and lacks entries."""
+    return (
+        f"{directory} cannot be written to ({reason}), and {count} entries of the cache are "
+        "missing or damaged there; give a folder that can be written to"
+    )
 
 
 def _check_factor(encoders: Encoders, settings: DataSettings) -> None:

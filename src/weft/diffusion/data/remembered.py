@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..digests import read_answers, write_answers
+from ..read_only import unless_read_only
 from .images import require_pillow
 from .scan import Measure, Measured, measure_with
 from .settings import ScanSettings
@@ -41,4 +42,5 @@ class MeasuredImages:
     def save(self) -> None:
         """Remember what this scan has seen, and nothing else."""
         if self._now != self._before:
-            write_answers(self.path, self._now)
+            with unless_read_only():
+                write_answers(self.path, self._now)

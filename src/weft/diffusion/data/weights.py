@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Set
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ...errors import DatasetError
-from ...io import strict_json
+from ...errors import CheckpointError, DatasetError
+from ...io import SafetensorsReader, strict_json
 from ...io.tensor_file import read_whole
 from ..digests import FileDigests
 from .encoders import digest_settings
 from .folders import printable
 
+_INDEX = ".safetensors.index.json"
+_LONGEST = 50_000_000  # bytes of a JSON file
 _CONTENT = (".safetensors", ".json", ".model", ".txt")
 
 
@@ -46,6 +49,35 @@ class WeightFolder:
                 raise DatasetError(
                     f"{what}: the folder {printable(str(path))} has no file *{ending}; expected "
                     f"the files {', '.join(f'*{n}' for n in needs)} as downloaded"
+                )
+
+        self._check_headers()
+
+    def _check_headers(self) -> None:
+        """Raise if a file of weights is cut or damaged, or one that an index names is not there."""
+        files = {name for name in self._names() if name.endswith(".safetensors")}
+        there = {name: self._tensors(self.path / name) for name in sorted(files)}
+        for name in self._names():
+            if name.endswith(_INDEX):
+                self._check_index(self.path / name, there)
+
+    def _tensors(self, path: Path) -> Set[str]:
+        try:
+            with SafetensorsReader(path) as reader:
+                return reader.header.entries.keys()
+        except CheckpointError as e:
+            raise DatasetError(f"{self.what}: {e.message}; get the file again") from None
+
+    def _check_index(self, path: Path, there: Mapping[str, Set[str]]) -> None:
+        found = strict_json.loads(read_whole(path, _LONGEST), str(path))
+        places = found.get("weight_map") if isinstance(found, dict) else None
+        if not isinstance(places, dict):
+            raise DatasetError(f"{self.what}: {path}: expected names and files under weight_map")
+        for tensor, name in places.items():
+            if not isinstance(name, str) or tensor not in there.get(name, ()):
+                raise DatasetError(
+                    f"{self.what}: {path} says that {tensor!r:.80} is in {name!r:.80}, which is no "
+                    "file of this folder with it; get the files again"
                 )
 
     def _names(self) -> list[str]:

@@ -17,8 +17,9 @@ from weft.nn.lora.reading import find_adapter
 
 from ..data.prompts import embed_prompts
 from ..digests import content_digest
-from ..weights import model_sizes
 from . import build
+from .base import base_sizes
+from .blaming import blaming
 from .callbacks import newest_adapter
 from .config import TrainConfig, read_config
 from .pictures import Prompt, draw, facts_of, sampling_of, write_grid
@@ -74,7 +75,9 @@ def sample(
     out = _png(out)
     file = _adapter_file(config, adapter, base, strength)
     section, folder = config.preview, config.encoders.cache
-    encoders = build.make_encoders(config.encoders, model_sizes(config.model.path))
+    sizes = base_sizes(config)
+    with blaming(config, ("encoders",)):
+        encoders = build.make_encoders(config.encoders, sizes)
     how = sampling_of(section, encoders.image)
     make_directories(folder)  # digests of encoders are kept there
     texts = embed_prompts(section.prompts, encoders, build.make_settings(config), folder)

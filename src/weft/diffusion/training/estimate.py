@@ -9,6 +9,7 @@ from typing import Any
 
 from weft.profile.valueless import ASSUMED, device_of_plan
 
+from ..files import has_weights
 from . import build
 from .config import TrainConfig, read_config, refuse
 from .contradictions import schedule_misfits
@@ -231,6 +232,8 @@ def _notes(config: TrainConfig, data: RunKinds, untimed: bool) -> list[str]:
             f"{len(data.trained)} kinds of batches, and a run compiles {PROGRAMS} at most: give "
             "fewer images.resolutions, a larger images.step, or batch = 1"
         )
+    if not has_weights(config.model.path):
+        found.append(f"{config.model.path} has no weights yet: its config.json was believed")
     if config.adapter.start is not None:
         found.append("adapter.start is taken to have the adapters that the configuration names")
     return found

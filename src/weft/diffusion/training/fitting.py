@@ -18,10 +18,12 @@ from weft.nn.lora.inject import linear_layers
 from weft.nn.lora.names import names_of
 
 from ..data import CachedDataset
-from ..files import stated_config
+from ..data.caching import missing_there
 from ..flux import Flux
-from ..weights import model_sizes
+from ..read_only import why_read_only
 from . import build
+from .base import base_sizes
+from .blaming import blaming
 from .config import refuse
 from .contradictions import schedule_misfits
 from .footprint import PREVIEWS, Footprint, RunBytes, budget_text
@@ -41,7 +43,8 @@ def check_fit(config: TrainConfig, writes: bool = True) -> tuple[FluxConfig, Enc
     """Raise at whatever a run would refuse of a configuration, without its images.
 
     config  the configuration
-    writes  whether the device, and folders that are written, are tried out
+    writes  whether the device, and folders that are written, are tried out; without it the base
+            may have its config.json alone
 
     Returns the model's sizes, and the encoders, of which nothing is loaded yet.
     """
@@ -52,8 +55,7 @@ def check_fit(config: TrainConfig, writes: bool = True) -> tuple[FluxConfig, Enc
         check_writable(config)
         with blaming(config, ("train", "device")):
             wf.zeros(0, device=config.train.device)
-    with blaming(config, ("model", "path")):
-        sizes = stated_config(config.model.path) or model_sizes(config.model.path)
+    sizes = base_sizes(config, needed=writes)
     with blaming(config, ("encoders",)):
         encoders = build.make_encoders(config.encoders, sizes)
     check_channels(config, encoders.image, sizes)
@@ -80,10 +82,34 @@ def check_data(
     kinds = kinds_of_report(config, encoders, report)
     refuse(config, schedule_misfits(config, build.run_length(config, kinds.batches)))
     settings = build.make_settings(config)
-    check_resume(config, CachedDataset(kinds.samples[0], encoders, settings, "."), from_step)
+
+    def compared() -> CachedDataset:  # which reads all files of the encoders
+        return CachedDataset(kinds.samples[0], encoders, settings, ".")
+
+    check_resume(config, compared, from_step)
+    check_cache(config, encoders, report)
     if config.train.memory_budget_mb is not None:
         check_budget(config, Footprint(config, sizes, kinds).find())
     return kinds
+
+
+def check_cache(config: TrainConfig, encoders: Encoders, report: ScanReport) -> None:
+    """Raise if the cache lacks entries, and is where nothing can be written.
+
+    config    the configuration
+    encoders  of the run
+    report    of the folders
+    """
+    folder = config.encoders.cache
+    reason = why_read_only(folder)
+    if reason is None:
+        return
+    settings, prompts = build.make_settings(config), config.preview.prompts
+    needed = CachedDataset(report.samples, encoders, settings, folder, prompts).needed()
+    missing = sum([not (folder / entry.path).is_file() for entry in needed])
+    if missing:
+        text = missing_there(folder, reason, missing)
+        refuse(config, [(("encoders", "cache"), text)])
 
 
 def check_budget(config: TrainConfig, memory: RunBytes) -> None:
@@ -123,18 +149,6 @@ def over_budget(config: TrainConfig, memory: RunBytes) -> str:
 def needed_budget(memory: RunBytes) -> int:
     """The smallest budget in bytes that is not refused."""
     return memory.peak if memory.smallest is None else memory.smallest
-
-
-@contextmanager
-def blaming(config: TrainConfig, place: Place) -> Iterator[None]:
-    """A block whose errors are said of a key of the configuration."""
-    try:
-        yield
-    except (wf.errors.WeftError, OSError) as e:
-        if isinstance(e, wf.errors.ConfigError | wf.errors.DiskFull):
-            raise
-        text = getattr(e, "message", None) or f"{e.filename}: {e.strerror}"  # type: ignore[union-attr]
-        refuse(config, [(place, text)])
 
 
 def check_paths(config: TrainConfig) -> None:
@@ -212,8 +226,12 @@ def check_writable(config: TrainConfig) -> None:
     """Raise if a folder cannot be made or written into; all is afterwards as it was.
 
     config  the configuration
+
+    Caches that are there are only read if nothing is missing: that is looked at later.
     """
     for key, folder in _written(config):
+        if key[0] != "output" and why_read_only(folder) is not None:
+            continue
         with blaming(config, key), _made(folder):
             for name in _INSIDE if key[0] == "output" else ():
                 if (folder / name).exists() and not (folder / name).is_dir():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,11 +66,13 @@ def refuse_other(
         )
 
 
-def check_resume(config: TrainConfig, data: CachedDataset, last: int | None = None) -> None:
+def check_resume(
+    config: TrainConfig, data: Callable[[], CachedDataset], last: int | None = None
+) -> None:
     """Raise if the run in `output.directory` is another one; weights are not looked at.
 
     config  the configuration
-    data    what is trained on
+    data    gives what is trained on, if there is a checkpoint to compare it with
     last    the step that the run goes on from, if that is said
     """
     directory = config.output.directory
@@ -84,7 +86,7 @@ def check_resume(config: TrainConfig, data: CachedDataset, last: int | None = No
             continue  # damaged, or of something else, which the trainer says
         known = {name: text for name, text in saved.items() if not name.startswith(_WEIGHTS)}
         try:
-            refuse_other(dict(_settings(config)), describe_data(config, data), known)
+            refuse_other(dict(_settings(config)), describe_data(config, data()), known)
         except wf.errors.StateMismatch as e:
             raise wf.errors.StateMismatch(
                 f"the checkpoint of step {step} in {directory} is of another run: {e.message}"
