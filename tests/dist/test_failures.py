@@ -26,8 +26,9 @@ from weft.dist.world import world
 
 engine, patience, timeout, who, event = sys.argv[1:]
 pulse.PATIENCE = float(patience)
-wf.dist.init(engine=engine, timeout=float(timeout))
+wf.dist.init(engine=engine, timeout=60.0)
 group, rng = world(), np.random.default_rng(0)
+group._pulse._timeout = float(timeout)  # from now on, when all have come
 print(f"<ready {group.rank} {os.getpid()}>", flush=True)
 x = np.ones(120_000, np.float32)
 
