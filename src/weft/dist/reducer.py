@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..core.communicator import Pending
     from .member import Member
 
+
 @record
 class Sync:
     """A backward pass that has synchronised the gradients.
