@@ -17,7 +17,7 @@ from ..core.node import Leaf
 from ..errors import ArgumentError
 from ..optim.optimizer import Optimizer
 from ..profile import gpu
-from ..transform.modes.watch import NEVER, WATCHERS, LastUses, Visit, Watch
+from ..transform.modes.watch import OVER, WATCHERS, LastUses, Visit, Watch
 from .alone import AloneEngine
 from .member import Member
 from .network import Link
@@ -137,12 +137,12 @@ class _Moments:
         self.present = False
         self.due = self._waiting[0][0]
 
-    def advance(self, at: int, pending: dict[Any, Any]) -> int:
+    def advance(self, at: int, pending: dict[Any, Any]) -> None:
         moment = _now()
         while self._waiting and self._waiting[0][0] < at:
             self.found[self._waiting.pop(0)[2]] = moment
         self.present = any([leaf in pending for leaf in self._leaves])
-        return self._waiting[0][0] if self._waiting else NEVER
+        self.due = self._waiting[0][0] if self._waiting else OVER
 
     def finish(self) -> dict[Leaf, Any]:
         return {}
