@@ -201,7 +201,8 @@ def library_results(
 def begin_collective(step: LibraryStep, operands: list[Any]) -> Pending:
     """Start a sum over all processes in the background; the operand may be overwritten then."""
     (x,), (group, size) = operands, step.static
-    return connected(group, size).start("all_reduce", BACKENDS[type(x)].copy(x))
+    own = BACKENDS[type(x)].copy(x)
+    return connected(group, size).start("all_reduce", own, "sum", own)
 
 
 def collective_result(step: LibraryStep, begun: Pending) -> Any:
