@@ -123,3 +123,30 @@ def test_ranks_that_do_different_things_are_told_so():
     for call in calls.values():
         with pytest.raises(errors.RanksDiffer, match=r"rank 0: .*; rank 1: .*number 0"):
             run(2, call)
+
+
+def test_arrays_that_require_a_gradient_on_some_ranks_only_are_told_so():
+    """Else these ranks would wait for the others in the backward pass."""
+    calls = {
+        "sum": lambda x: wf.dist.all_reduce(x),
+        "max": lambda x: wf.dist.all_reduce(x, "max"),
+        "gather": wf.dist.all_gather,
+        "scatter": lambda x: wf.dist.reduce_scatter(x),
+        "broadcast": lambda x: wf.dist.broadcast(x, 0),
+    }
+    for call in calls.values():
+        with pytest.raises(errors.RanksDiffer, match=r"rank 0: \w+ recorded .*; rank 1: \w+ "):
+            run(2, lambda r, call=call: call(wf.ones((2, 3), requires_grad=r == 0)))
+
+        def in_no_grad(r, call=call):
+            with wf.no_grad():
+                return call(wf.ones((2, 3), requires_grad=r == 0)).requires_grad
+
+        assert run(2, in_no_grad) == [False, False]
+
+
+def test_means_of_half_types_stay_in_range():
+    def program(r):
+        return wf.dist.all_reduce(wf.asarray([6e4, -6e4]).to("float16"), "mean").tolist()
+
+    assert run(3, program) == [[6e4, -6e4]] * 3

@@ -1,5 +1,6 @@
 """What a group of processes must offer so that the table's collective rows can run on it."""
 
+from contextvars import ContextVar
 from typing import Any, Literal, Protocol
 
 from .. import errors
@@ -66,6 +67,9 @@ class Communicator(Protocol):
         """
         ...
 
+
+# Whether what is computed now is recorded for a backward pass, in which all ranks must take part.
+is_recorded: ContextVar[bool] = ContextVar("is_recorded", default=False)
 
 # The groups that this process belongs to, by name.
 CONNECTED: dict[str, Communicator] = {}

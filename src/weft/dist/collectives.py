@@ -1,19 +1,23 @@
 """Arrays of all processes joined: the table's collective rows on the world's group.
 
 All ranks call the same functions in the same order. All but `barrier` differentiate: the gradient
-is that of the sum of all ranks' losses with respect to all ranks' arrays.
+is that of the sum of all ranks' losses with respect to all ranks' arrays. So arrays require a gradient
+on all ranks or on none, and all ranks' losses depend on what they have called.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import errors
 from ..arrays.arguments import as_tensor
 from ..core import dtypes
 from ..core.aval import axis_in
+from ..core.communicator import Communicator, is_recorded
+from ..core.op import Caller
 from ..ops import collective as rows
 from ..ops.structural import moveaxis, reshape
+from ..transform.modes.backward import is_grad_enabled
 from .world import world
 
 if TYPE_CHECKING:
@@ -21,6 +25,15 @@ if TYPE_CHECKING:
     from ..arrays.types import ArrayLike
 
 _OPS = ("sum", "mean", "max", "min")
+
+
+def _joined(row: Caller, x: Tensor, group: Communicator, *static: Any) -> Any:
+    """A row's result; ranks that record it and ranks that do not are told apart."""
+    token = is_recorded.set(x.requires_grad and is_grad_enabled())
+    try:
+        return row(x, group.name, group.size, *static)
+    finally:
+        is_recorded.reset(token)
 
 
 def all_reduce(x: ArrayLike, op: Literal["sum", "mean", "max", "min"] = "sum") -> Tensor:
@@ -47,10 +60,12 @@ def all_reduce(x: ArrayLike, op: Literal["sum", "mean", "max", "min"] = "sum") -
                 "their real and imaginary parts, or their absolute values"
             )
         held = x.to(dtypes.uint8) if x.dtype == dtypes.bool_ else x  # which all engines order
-        return rows.all_extreme(held, group.name, group.size, op).to(x.dtype)
+        return _joined(rows.all_extreme, held, group, op).to(x.dtype)
     if x.dtype == dtypes.bool_:
         x = x.to(dtypes.int64)
-    total = rows.all_reduce(x, group.name, group.size)
+    if op == "mean" and x.dtype in dtypes.HALF:  # whose sums may leave their range
+        return _joined(rows.all_reduce, x / group.size, group)
+    total = _joined(rows.all_reduce, x, group)
     return total if op == "sum" else total / group.size
 
 
@@ -67,7 +82,7 @@ def all_gather(x: ArrayLike, axis: int | None = None) -> Tensor:
     >>> wf.dist.finalize()
     """
     group, x = world(), as_tensor(x)
-    y = rows.all_gather(x, group.name, group.size)
+    y = _joined(rows.all_gather, x, group)
     if axis is None:
         return y
     k = axis_in("all_gather", axis, x.ndim)
@@ -109,7 +124,7 @@ def reduce_scatter(
         )
     if own.dtype == dtypes.bool_:
         own = own.to(dtypes.int64)
-    y = rows.reduce_scatter(own, group.name, group.size)
+    y = _joined(rows.reduce_scatter, own, group)
     return y if op == "sum" else y / group.size
 
 
@@ -130,7 +145,7 @@ def broadcast(x: ArrayLike, root: int = 0) -> Tensor:
         raise errors.ArgumentError(
             f"broadcast: root={root!r} of {group.size} ranks; expected 0 to {group.size - 1}"
         )
-    return rows.broadcast_from(x, group.name, group.size, int(root))
+    return _joined(rows.broadcast_from, x, group, int(root))
 
 
 def barrier() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from .. import errors
 from ..core import settings
 from ..core.backends import BACKENDS
-from ..core.communicator import CONNECTED, Finished, Pending, Reduction
+from ..core.communicator import CONNECTED, Finished, Pending, Reduction, is_recorded
 from . import reductions
 from .channel import Channel
 from .engine import Engine, GpuEngine
@@ -87,13 +87,18 @@ class Member:
     def start(self, collective: str, x: Any, *rest: Any) -> Pending:
         if self._capturing():
             return Finished(self._call(collective, x, *rest))
-        return self._start(partial(self._transact, _sums_in_order(), collective, x, *rest))
+        return self._start(self._transaction(collective, x, *rest))
 
     def _call(self, collective: str, x: Any, *rest: Any) -> Any:
         if self._capturing():
             self._ordered = _sums_in_order()
             return self.perform(collective, x, *rest)
-        return self._channel.call(partial(self._transact, _sums_in_order(), collective, x, *rest))
+        return self._channel.call(self._transaction(collective, x, *rest))
+
+    def _transaction(self, collective: str, x: Any, *rest: Any) -> Callable[[], Any]:
+        """A collective with its header, which says how things are here, where the caller is."""
+        said = f"{collective} recorded" if is_recorded.get() else collective
+        return partial(self._transact, _sums_in_order(), said, collective, x, *rest)
 
     def _start(self, action: Callable[[], Any]) -> Pending:
         return self._channel.start(self._gpu.on_this_stream(action) if self._gpu else action)
@@ -101,12 +106,12 @@ class Member:
     def _capturing(self) -> bool:
         return self._gpu is not None and self._gpu.capturing()
 
-    def _transact(self, ordered: bool, collective: str, x: Any, *rest: Any) -> Any:
+    def _transact(self, ordered: bool, said: str, collective: str, x: Any, *rest: Any) -> Any:
         if collective == "all_reduce" and not rest:
             rest = ("sum",)
         xp = BACKENDS[type(x)]
         dtype, shape, device = xp.dtype_of(x), tuple(x.shape), xp.device_of(x)
-        what = " ".join(map(str, (collective, *rest[:1], dtype, shape)))
+        what = " ".join(map(str, (said, *rest[:1], dtype, shape)))
         on_gpu = reductions.lies_on_gpu(x)
         if on_gpu:
             what += " on a GPU"

@@ -49,9 +49,7 @@ def start_torch(
         raise
 
 
-def _member(
-    store: Any, place: Place, pulse: Pulse, card: dict[str, Any], seconds: float
-) -> Member:
+def _member(store: Any, place: Place, pulse: Pulse, card: dict[str, Any], seconds: float) -> Member:
     """A member whose engine is connected within some seconds, while all ranks are there."""
     from . import torch_engine
 
