@@ -508,16 +508,12 @@ def test_buffers_are_those_of_rank_0():
     results = run(3, rank)
     single = wf.nn.BatchNorm1d(5).double()
     x, _ = shard(data(12), 0, 3)
-    own = [wf.nn.BatchNorm1d(5).double() for _ in range(3)]
     for step in range(4):
         single(x)
         for k, b in enumerate(single.buffers()):
             np.testing.assert_allclose(results[0][step][k], b.numpy(), rtol=1e-12)
-        for r in (1, 2):  # their own statistics of one batch beyond rank 0's of the ones before
-            own[r](shard(data(12), r, 3)[0])
-            for k, b in enumerate(own[r].buffers()):
-                np.testing.assert_allclose(results[r][step][k], b.numpy(), rtol=1e-12)
-            own[r].load_state_dict(single.state_dict())
+            for r in (1, 2):
+                np.testing.assert_array_equal(results[r][step][k], results[0][step][k])
 
 
 def test_a_wrapped_model_looks_like_the_model():
@@ -653,3 +649,76 @@ def test_a_pass_in_a_pass_through_the_same_model_is_refused():
         return True
 
     assert run(2, rank) == [True, True]
+
+
+def tape_step(model, optimizer, x, y):
+    params = list(model.parameters())
+    with wf.GradientTape() as tape:
+        loss = loss_of(model, x, y)
+    optimizer.step(tape.gradient(loss, params))
+
+
+def changed_step(model, optimizer, x, y):
+    """Each rank changes its parameters in its own way."""
+    loss_of(model, x, y).backward()
+    with wf.no_grad():
+        for p in model.parameters():
+            p.copy_(p * (1 + 1e-3 * wf.dist.rank()))
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("step", [tape_step, changed_step])
+@pytest.mark.parametrize("way", ["eager", "compiled"])
+def test_ranks_that_become_different_are_told_so(step, way):
+    """Whatever the way past `backward()`: within some steps, and not by waiting."""
+
+    def rank(r):
+        model = wf.dist.DataParallel(mlp(seed=r))
+        optimizer = wf.optim.SGD(model, lr=0.1)
+        x, y = shard(data(24), r, 2)
+        with pytest.raises(errors.RanksDiffer, match="parameters"):
+            if way == "compiled":
+
+                @wf.compile
+                def own(x, y):
+                    loss_of(model, x, y).backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+                step(model, optimizer, x, y)
+                for _ in range(2 * 64):
+                    own(x, y)
+            for _ in range(5):
+                step(model, optimizer, x, y)
+        return True
+
+    assert run(2, rank) == [True, True]
+
+
+def test_steps_of_averaged_gradients_without_backward_go_on():
+    def rank(r):
+        model = wf.dist.DataParallel(mlp(seed=r))
+        optimizer, params = wf.optim.SGD(model, lr=0.1), list(model.parameters())
+        x, y = shard(data(24), r, 2)
+        for _ in range(5):
+            with wf.GradientTape() as tape:
+                loss = loss_of(model, x, y)
+            found = tape.gradient(loss, params)
+            optimizer.step([wf.dist.all_reduce(g, "mean") for g in found])
+        return values(model)
+
+    first, second = run(2, rank)
+    one = mlp(seed=0)
+    slow = wf.optim.SGD(one, lr=0.1)
+    for _ in range(5):
+        slow.zero_grad()
+        loss_of(one, *data_of_all()).backward()
+        slow.step()
+    for name, x in values(one).items():
+        np.testing.assert_array_equal(first[name], second[name])
+        np.testing.assert_allclose(first[name], x, rtol=1e-12)
+
+
+def data_of_all():
+    return [wf.tensor(a) for a in data(24)]

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import weft as wf
+from weft import errors
 from tests.optim.every import OPTIMIZERS
 
 from .sharded_runs import (
@@ -346,3 +347,17 @@ def test_trajectories_of_torch(name):
     for found in run(3, program):
         for x, p in zip(found, theirs, strict=True):
             np.testing.assert_allclose(x, p.detach().numpy(), rtol=near, atol=near / 100)
+
+
+def test_gradients_that_differ_between_ranks_are_told_so():
+    """As where the model was not wrapped by DataParallel."""
+
+    def rank(r):
+        params = [wf.Parameter(wf.zeros(400)), wf.Parameter(wf.zeros((3, 5)))]
+        optimizer = wf.dist.ShardedOptimizer(wf.optim.SGD(params, lr=1.0))
+        with pytest.raises(errors.RanksDiffer, match="values"):
+            sum((p * float(r + 1)).sum() for p in params).backward()
+            optimizer.step()
+        return True
+
+    assert run(2, rank) == [True, True]

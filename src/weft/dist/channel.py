@@ -7,13 +7,14 @@ from types import TracebackType
 from typing import Any
 
 from .. import errors
+from ..core.origin import origin, written_at
 
 
 class Job:
     """A collective that runs in the background."""
 
     def __init__(self, channel: "Channel", action: Callable[[], Any]):
-        self._channel, self._action = channel, action
+        self._channel, self._action, self._place = channel, action, origin()
         self._result: Any = None
         self._error: BaseException | None = None
         self.ended = False
@@ -32,7 +33,8 @@ class Job:
 
     def perform(self) -> None:
         try:
-            self._result = self._channel.run(self._action)
+            with written_at(self._place):
+                self._result = self._channel.run(self._action)
         except BaseException as e:  # raised where it is waited for
             self._error = e
         del self._action

@@ -1,8 +1,8 @@
 """Arrays of all processes joined: the table's collective rows on the world's group.
 
 All ranks call the same functions in the same order. All but `barrier` differentiate: the gradient
-is that of the sum of all ranks' losses with respect to all ranks' arrays. So arrays require a gradient
-on all ranks or on none, and all ranks' losses depend on what they have called.
+is that of the sum of all ranks' losses with respect to all ranks' arrays. So arrays require a
+gradient on all ranks or on none, and all ranks' losses depend on what they have called.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def reduce_scatter(
         k = axis_in("reduce_scatter", axis, own.ndim)
         if own.shape[k] % group.size:
             raise errors.ShapeError(
-                f"reduce_scatter: axis {axis} has length {own.shape[k]}, which {group.size} ranks do "
-                f"not divide; pad it to a multiple"
+                f"reduce_scatter: axis {axis} has length {own.shape[k]}, which {group.size} ranks "
+                f"do not divide; pad it to a multiple"
             )
         parts = (*own.shape[:k], group.size, own.shape[k] // group.size, *own.shape[k + 1 :])
         own = moveaxis(reshape(own, parts), (k,), (0,))
@@ -141,7 +141,7 @@ def broadcast(x: ArrayLike, root: int = 0) -> Tensor:
     >>> wf.dist.finalize()
     """
     group, x = world(), as_tensor(x)
-    if root not in range(group.size):
+    if type(root) is not int or root not in range(group.size):
         raise errors.ArgumentError(
             f"broadcast: root={root!r} of {group.size} ranks; expected 0 to {group.size - 1}"
         )

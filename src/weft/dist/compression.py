@@ -32,7 +32,7 @@ class TopK:
     ratio: float = 0.01
 
     def __post_init__(self) -> None:
-        if not 0 < self.ratio <= 1:
+        if isinstance(self.ratio, bool) or not 0 < self.ratio <= 1:
             raise errors.ArgumentError(f"TopK: ratio={self.ratio!r}; expected 0 < ratio ≤ 1")
 
 
@@ -57,7 +57,7 @@ class PowerSGD:
     total_steps: int | None = None
 
     def __post_init__(self) -> None:
-        if self.rank < 1 or self.start < 0:
+        if type(self.rank) is not int or self.rank < 1 or not self.start >= 0:
             raise errors.ArgumentError(
                 f"PowerSGD: rank={self.rank!r}, start={self.start!r}; expected rank ≥ 1, start ≥ 0"
             )

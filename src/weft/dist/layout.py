@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,14 +84,20 @@ class Layout:
 
         Values on a GPU are left out: to read them would wait for it.
         """
-        found = []
-        for i in range(min(_COMPARED, len(self._params))):
-            k = (step * _COMPARED + i) % len(self._params)
-            raw, spec = self._params[k]._data, self.specs[k]
-            if spec.aval.device in ("cpu", "torch") and spec.size:
-                at = np.unravel_index((step * 7919) % spec.size, raw.shape)
-                found.append(BACKENDS[type(raw)].to_numpy(raw[at]).tobytes())
-        return digest(*found)
+        return sample([p._data for p in self._params], step)
+
+
+def sample(arrays: Sequence[Any], step: int) -> str:
+    """A digest of some of the values of arrays, others at each step; none on a GPU."""
+    found = []
+    for i in range(min(_COMPARED, len(arrays))):
+        raw = arrays[(step * _COMPARED + i) % len(arrays)]
+        xp, shape = BACKENDS[type(raw)], tuple(raw.shape)
+        size = prod(shape)
+        if xp.device_of(raw) in ("cpu", "torch") and size:
+            at = np.unravel_index((step * 7919) % size, shape)
+            found.append(xp.to_numpy(raw[at]).tobytes())
+    return digest(*found)
 
 
 def first_order(leaves: Sequence[Leaf | None], uses: LastUses) -> list[int]:

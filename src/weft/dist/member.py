@@ -1,5 +1,6 @@
 """One process as a member of a group: transactions that all ranks agree on, in order."""
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +21,7 @@ from .pulse import Pulse
 # Arrays of at most so many bytes travel beside their headers: one collective instead of two.
 _BESIDE = 512
 # So long the end of an abandoned collective is waited for, in seconds.
-_LAST = 2.0
+_LAST = 10.0
 
 
 def _sums_in_order() -> bool:
@@ -53,13 +54,18 @@ class Member:
         gpu: GpuEngine | None = None,
     ):
         self.engine, self.name, self._gpu = engine, name, gpu
-        self.rank, self.size = engine.rank, engine.size
+        self.rank, self.size, self.pid = engine.rank, engine.size, os.getpid()
         self.sent: Counter[str] = Counter()
         self._pulse = pulse
         self._channel = Channel(name, pulse.fail if pulse is not None else lambda error: None)
         self._number = 0  # of transactions
         self._ordered = False  # the sums of the transaction that is under way
         CONNECTED[name] = self
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether this process still belongs to the group."""
+        return CONNECTED.get(self.name) is self
 
     # Collectives, a transaction each
 

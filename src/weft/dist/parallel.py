@@ -6,9 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from .. import errors
-from ..core.settings import current
 from ..nn.module import Module
-from .agreement import broadcast_by_rows, broadcast_values
 from .reducer import GradientReducer, Sync
 from .world import world
 
@@ -31,8 +29,8 @@ class DataParallel(Module):
                  "powersgd", a `TopK` or a `PowerSGD`
 
     All ranks wrap the same model and get the parameters and buffers of rank 0. Each call of
-    `backward()` through it synchronises, while it runs; in training, buffers are rank 0's at each
-    call of the model. Gradients of `wf.grad` and of tapes are this rank's own.
+    `backward()` through it synchronises, while it runs; at its end buffers (running statistics) are
+    rank 0's. Gradients of `wf.grad` and of tapes are this rank's own.
 
     >>> import weft as wf
     >>> group = wf.dist.init()  # of the processes that torchrun or mpiexec started; else of one
@@ -56,7 +54,7 @@ class DataParallel(Module):
         group = cast("Member", world())
         own.update(_modules={}, _forward_hooks={}, _forward_pre_hooks={}, module=module)
         own["reducer"] = GradientReducer(
-            module.named_parameters(), group, bucket_mb, compression, module.buffers()
+            module.named_parameters(), group, bucket_mb, compression, module.buffers
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -65,18 +63,7 @@ class DataParallel(Module):
         if module.training:
             self.reducer.check_names(module.named_parameters())
             self.reducer.note_forward()
-            if self.reducer.synchronises:
-                self._share_buffers()
         return module(*args, **kwargs)
-
-    def _share_buffers(self) -> None:
-        buffers = list(self.module.buffers())
-        if not buffers:
-            return
-        if current.get().staging is None:
-            broadcast_values(self.reducer.member, buffers, "buffers", 1 << 25)
-        else:
-            broadcast_by_rows(self.reducer.member, buffers)
 
     # Accumulation
 

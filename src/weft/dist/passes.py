@@ -139,6 +139,7 @@ class ReducingPass(_Pass):
                 elif leaf is not None:
                     reached[leaf] = mean[start:end].reshape(shape)
         self._reducer.note_unused(unused)
+        self._reducer.share_buffers()
         return reached
 
     def _wait(self) -> list[tuple[Any, list[bool]]]:

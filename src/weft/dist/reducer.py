@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
-from weakref import WeakMethod, finalize
+from weakref import WeakKeyDictionary, WeakMethod, finalize
 
 import numpy as np
 
@@ -17,10 +17,10 @@ from ..core.backends import BACKENDS
 from ..core.node import Leaf
 from ..core.record import record
 from ..core.settings import current, refuse_while_staging, traced
-from ..core.value import aval_of, wrap
+from ..core.value import wrap
 from ..optim.optimizer import BEFORE_STEP
 from ..transform.modes.watch import BEFORE, OVER, WATCHERS, LastUses, Visit, Watch
-from .agreement import broadcast_values, compare_models
+from .agreement import broadcast_by_rows, broadcast_values, compare_models
 from .compression import Compression, compressor_of
 from .layout import Layout, first_order
 from .passes import HeldPass, ReducingPass, RowPass, mean_by_rows
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..core.communicator import Pending
     from .member import Member
+
+
+# After how many calls of compiled programs parameters are compared.
+_EVERY = 64
 
 
 @record
@@ -50,7 +54,8 @@ class GradientReducer:
     member        the group; its rank 0's values become everyone's
     bucket_mb     megabytes of gradients that one collective reduces
     compression   what is sent of them; None: everything
-    buffers       further tensors that rank 0's values are given to
+    buffers       gives further tensors, that rank 0's values are given to: now, and with each pass
+                  that synchronises
 
     It works while it is alive. Only `backward()` synchronises: gradients of `wf.grad`, of tapes
     and of vjps are this rank's own, as inside of the function that they differentiate.
@@ -64,11 +69,12 @@ class GradientReducer:
         member: Member,
         bucket_mb: float = 25,
         compression: Compression = None,
-        buffers: Iterable[Tensor] = (),
+        buffers: Callable[[], Iterable[Tensor]] = tuple,
     ):
         self.member = member
         self._params: dict[str, Tensor] = _each_once(named_params)
         self.names = list(self._params)
+        self.compression = compression
         self.compressor = compressor_of(compression)
         self.held: dict[int, Any] = {}  # by number of parameter, sums over waiting passes
         self.pending = 0
@@ -80,7 +86,13 @@ class GradientReducer:
         self._unused: set[int] = set()  # warned about
         self.layout = Layout(self._params, _bucket_bytes(bucket_mb))
         compare_models(member, self.layout.specs, "models")
-        values = [*self._params.values(), *buffers]
+        self._buffers = buffers
+        self._stepped: WeakKeyDictionary[Any, int] = (
+            WeakKeyDictionary()
+        )  # passes before the last step
+        self._owned = {id(p) for p in self._params.values()}
+        self._calls = 0  # of compiled programs
+        values = [*self._params.values(), *buffers()]
         broadcast_values(member, values, "the initial state", self.layout.nbytes)
         self._watch_passes()
 
@@ -192,16 +204,44 @@ class GradientReducer:
         self.held, self.pending = {}, 0
 
     def _check_step(self, optimizer: Any, what: str) -> None:
-        """Refuse a step of these parameters that leaves out gradients that wait."""
-        if not self.pending:
+        """Refuse a step of these parameters that leaves out gradients that wait.
+
+        Where no pass has synchronised since the last step, the ranks compare the parameters.
+        """
+        steps = what.endswith(".step") and current.get().staging is None
+        if not self.pending and not (steps and self.member.size > 1 and self.member.is_connected):
             return
-        own = {id(p) for p in self._params.values()}
-        if any([id(e.param) in own for e in optimizer.entries()]):
+        if not any([id(e.param) in self._owned for e in optimizer.entries()]):
+            return
+        if self.pending:
             raise errors.DistributedError(
                 f"{what}: the gradients of {self.pending} backward passes in no_sync() wait to "
                 "be synchronised; run the last backward() of a step outside of no_sync(), or "
                 "drop them by zero_grad() of the wf.dist.DataParallel"
             )
+        before, self._stepped[optimizer] = self._stepped.get(optimizer, 0), self.steps
+        if before == self.steps:
+            self._compare_values(f"{what} without a synchronised backward()")
+
+    def _compare_values(self, what: str) -> None:
+        """Compare some of the parameters' values between ranks."""
+        self._calls += 1
+        try:
+            self.member.compare(f"{what}, parameters {self.layout.sample(self._calls)}")
+        except errors.RanksDiffer as e:
+            raise errors.RanksDiffer(
+                f"{e.message}. Where only the digests of parameters differ, these have become "
+                "different on the ranks: gradients of tapes and of wf.grad are each rank's own; "
+                "average them by wf.dist.all_reduce(g, 'mean') before a step"
+            ) from None
+
+    def share_buffers(self) -> None:
+        """Give buffers the values that they have on rank 0."""
+        buffers = list(self._buffers())
+        if current.get().staging is None:
+            broadcast_values(self.member, buffers, "buffers", 1 << 25)
+        elif buffers:
+            broadcast_by_rows(self.member, buffers)
 
     # Backward passes
 
@@ -289,6 +329,10 @@ class GradientReducer:
                 f"gradients of {self.pending} backward passes wait; call it outside, and run the "
                 "last pass of a step in the way of the others"
             )
+        if self._calls % _EVERY == 0:
+            self._compare_values("a compiled step")
+        else:
+            self._calls += 1
 
     def mean_by_rows(self, gradients: list[Any], what: str) -> list[Any]:
         """The means over ranks of gradients of one dtype, by rows.
@@ -383,7 +427,7 @@ def _each_once(pairs: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def _bucket_bytes(bucket_mb: float) -> int:
-    if not isinstance(bucket_mb, int | float) or not bucket_mb > 0:
+    if not isinstance(bucket_mb, int | float) or not 0 < bucket_mb < float("inf"):
         raise errors.ArgumentError(
             f"wf.dist.DataParallel: bucket_mb={bucket_mb!r}; expected a number of megabytes > 0"
         )

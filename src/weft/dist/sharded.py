@@ -16,21 +16,22 @@ from ..core.settings import current, override_settings, refuse_while_staging
 from ..core.value import wrap
 from ..optim.averaged import SelfAveragingOptimizer
 from ..optim.optimizer import Optimizer, check_step
-from ..optim.parameters import ParameterEntry, gradient_pairs, raw_gradient
+from ..optim.parameters import gradient_pairs, raw_gradient
 from ..transform.modes.backward import enable_grad
 from . import sharded_files, sharded_state, sharded_trace
 from .gathering import gather, write_range
+from .layout import sample
 from .member import Member
 from .part import Part, cut
 from .passed_on import PassesOn
 from .sharded_checks import optimizer_inside, refuse_different, refuse_different_values
-from .shares import Shares, is_elementwise, share_out
+from .shares import Shares, share_out
 from .world import is_initialized, world
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..optim.groups import MultiGroupOptimizer
-    from ..optim.parameters import Gradients, Params
+    from ..optim.parameters import Gradients
 
 _R = TypeVar("_R")
 
@@ -228,7 +229,10 @@ class ShardedOptimizer(PassesOn):
             {name: value for name, value in own.items() if name != "params"}
             for own in self.optimizer._param_groups
         ]
-        return group.agree(f"{what}: {len(gradients)} of {len(keys)} gradients{some}; {settings}")
+        values = sample(list(gradients.values()), self._steps)
+        return group.agree(
+            f"{what}: {len(gradients)} of {len(keys)} gradients{some}, values {values}; {settings}"
+        )
 
     def _update(self, gradients: dict[str, Any], taken: Any) -> None:
         """Update this rank's pieces by raw gradients of the parameters."""

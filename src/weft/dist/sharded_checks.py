@@ -35,8 +35,8 @@ def optimizer_inside(optimizer: Any) -> Optimizer:
         )
     if any([getattr(type(optimizer), n) is not getattr(Optimizer, n) for n in _JOINT]):
         raise errors.ArgumentError(
-            f"ShardedOptimizer: the steps of {name} need sums over all parameters, which one rank's "
-            "part does not have; use it without sharding, or another optimizer, such as AdamW"
+            f"ShardedOptimizer: the steps of {name} need sums over all parameters, which the part "
+            "of one rank does not have; use it without sharding, or another optimizer, such as AdamW"
         )
     return optimizer
 

@@ -75,7 +75,8 @@ class Ranks:
             value = action() if failure is None else None
         except Exception as e:  # told to the others, and raised below
             failure = e
-        found = self._exchange({"value": value, "failure": _describe(failure)})
+        found = self._exchange({"what": what, "value": value, "failure": _describe(failure)})
+        _refuse_other_places([facts["what"] for facts in found])
         if failure is not None:
             self._failure, self._known = None, failure
             raise failure
@@ -143,6 +144,16 @@ class Ranks:
         for name in positions[0]:
             state[name] = max(found[name] for found in positions)
         random.set_state(state)
+
+
+def _refuse_other_places(found: list[str]) -> None:
+    """Raise unless all ranks exchange facts for the same purpose."""
+    if len(set(found)) > 1:
+        listed = "; ".join([f"rank {r}: {what}" for r, what in enumerate(found)])
+        raise errors.RanksDiffer(
+            f"Trainer: the ranks are at different places of the run: {listed}. All ranks must call "
+            "save(), evaluate() and fit() alike, also in callbacks"
+        )
 
 
 def positions() -> dict[str, int]:

@@ -351,6 +351,7 @@ class Trainer:
         >>> len(trainer.fit(wf.train.DataLoader(data, batch_size=2), epochs=3))
         6
         """
+        arguments.check_compression(self.model, self.directory)
         plan = TrainingPlan(loader, epochs, steps, validation, validate_every)
         arguments.check_plan(plan, self.schedule)
         arguments.bind(self.optimizer, self.model)  # either may have changed since
@@ -488,8 +489,11 @@ class Trainer:
         """What averages gradients while backward passes run; compiled steps have that in them."""
         if self.ranks.group is None or self.compile:
             return []
-        from ..dist.reducer import GradientReducer  # most runs have no other ranks
+        from ..dist.parallel import DataParallel  # most runs have no other ranks
+        from ..dist.reducer import GradientReducer
 
+        if isinstance(self.model, DataParallel):
+            return [self.model.reducer]
         return [GradientReducer(arguments.trained_parameters(self.optimizer), self.ranks.group)]
 
     def _kind_of_step(self) -> type[Stepper]:

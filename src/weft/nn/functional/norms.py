@@ -263,7 +263,8 @@ def batch_norm(
     if count == 1:
         raise errors.ShapeError(
             f"batch_norm: input of shape {x.shape} has one value for each channel, which has no "
-            "variance; give more, or pass training=False"
+            "variance; give more, or pass training=False. Where it is the rest of an epoch, or a "
+            "rank's part of that, DataLoader(drop_last=True) leaves it out"
         )
     if not count:  # nothing has no statistics
         return _affine("batch_norm", x, (c, *(1,) * (x.ndim - 2)), weight, bias)
