@@ -40,7 +40,7 @@ def check_run(config: TrainConfig, say: Callable[[Any], None]) -> None:
     stops = [r for r in report.refused if r.action == "stop"]
     if stops:
         raise wf.errors.DatasetError(
-            f"{len(stops)} of {report.images} images have problems at which to stop: mend them, or "
+            f"{len(stops)} files have problems at which to stop: mend them, or "
             "give images.problems = 'skip'"
         )
     if not report.samples:
