@@ -142,12 +142,12 @@ NESTED = {
 @pytest.mark.parametrize("depth", [5, 30, 300, 990, 1100, 5000])
 @pytest.mark.parametrize("kind", NESTED)
 def test_files_that_are_nested_are_refused(kind, depth, tmp_path):
-    with pytest.raises(wf.errors.ConfigError, match="run.toml") as caught:
+    with pytest.raises(wf.errors.ConfigError, match=r"run\.toml") as caught:
         read(tmp_path, NESTED[kind](depth))
     assert ("nested more" in str(caught.value)) is (depth > 20)
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "-" + "9" * 5000, "0x" + "f" * 9999, "1e99999"])
 def test_numbers_of_many_digits_are_refused(number, tmp_path):
-    with pytest.raises(wf.errors.ConfigError, match="run.toml"):
+    with pytest.raises(wf.errors.ConfigError, match=r"run\.toml"):
         read(tmp_path, f"steps = {number}")

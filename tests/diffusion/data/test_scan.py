@@ -78,9 +78,7 @@ def test_problems_stop_with_the_whole_list(tmp_path):
         one_image(tmp_path / "images", f"{i}.png", caption=None)
     one_image(tmp_path / "images", "good.png")
     stop = ScanSettings(problems={"missing-caption": "stop"})
-    with pytest.raises(
-        DatasetError, match=r"(?s)3 files.*0\.png.*1\.png.*2\.png.*default_caption"
-    ):
+    with pytest.raises(DatasetError, match=r"(?s)3 files.*0\.png.*1\.png.*2\.png.*default_caption"):
         scan([Source(tmp_path / "images")], stop, BUCKETS)
     assert len(scan([Source(tmp_path / "images")], LIMITS, BUCKETS).samples) == 1
     with pytest.raises(ArgumentError, match="missing-captions"):
