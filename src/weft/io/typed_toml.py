@@ -21,6 +21,7 @@ Config = TypeVar("Config")
 LONGEST = 1 << 20  # bytes of a file
 _DEEPEST = 20  # tables in tables
 _NESTING = (dict, list)
+_LARGEST = 10**300  # larger ones are no floating-point numbers, and cannot always be printed
 
 
 class Misfits(errors.ConfigError):
@@ -106,8 +107,8 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         data = None
     level: list[Any] = [data]
     for _ in range(_DEEPEST):
-        if any(isinstance(x, int) and not -(2**63) <= x < 2**63 for x in level):
-            raise errors.ConfigError(f"{path}: an integer of more than 64 bits, which TOML has not")
+        if any(isinstance(x, int) and abs(x) > _LARGEST for x in level):
+            raise errors.ConfigError(f"{path}: not TOML: an integer of more than 300 digits")
         inner = [x.values() if isinstance(x, dict) else x for x in level if type(x) in _NESTING]
         level = [y for x in inner for y in x]
     if data is None or any(type(x) in _NESTING for x in level):
