@@ -388,7 +388,8 @@ def check_patterns(config: TrainConfig, names: list[str]) -> None:
 
 def _shadowed(config: TrainConfig, names: list[str]) -> list[tuple[Place, str]]:
     """The rules whose layers all belong to earlier ones."""
-    found, left = [], set(names)
+    found: list[tuple[Place, str]] = []
+    left = set(names)
     for i, rule in enumerate(config.adapter.rules):
         own = {name for name in names if fnmatchcase(name, rule.pattern)}
         if not own & left:
