@@ -142,7 +142,7 @@ def test_each_refused_image_is_a_line(refused, capsys):
         file = refused / "images" / f"broken-{n:03d}-ü.png"
         (line,) = [line for line in shown.out.splitlines() if str(file) in line]
         assert "unreadable" in line and "save the image again" in line
-    assert "30 of 38 images have problems" in shown.err
+    assert "30 files have problems" in shown.err
     assert main(["train", path]) == 2
     assert "and 10 more: `weft train --check`" in capsys.readouterr().err
     assert not (refused / "cache" / "latents").exists()

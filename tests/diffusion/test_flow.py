@@ -130,3 +130,67 @@ def test_mixing_is_in_float32():
 def test_bad_settings(given, message):
     with pytest.raises(wf.errors.ArgumentError, match=message):
         NoiseConfig(**given)
+
+
+# All settings at the ends of their ranges and inside of them, and draws that are as rare as any.
+RARE = {
+    "rand": np.array([0.0, 2.0**-24, 1e-6, 0.25, 0.5, 0.75, 1 - 2.0**-23, 1 - 2.0**-24]),
+    "randn": np.array([-8.0, -6.0, -1.0, -1e-7, 0.0, 1.0, 6.0, 8.0]),
+}
+ENDS = {
+    "mean": (-10.0, -1.0, 10.0),
+    "std": (1e-3, 1.0, 10.0),
+    "mode_scale": (-1.0, -0.999, 0.0, 1.29, 2 / (np.pi - 2)),
+    "shift": (1e-3, 1.0, 3.0, 1e3, "resolution"),
+    "huber_delta": (1e-6, 0.1, 1e6),
+}
+
+
+def draw_settings(rng):
+    chosen = {name: values[rng.integers(len(values))] for name, values in ENDS.items()}
+    chosen |= {"sampling": SAMPLINGS[rng.integers(4)], "weighting": WEIGHTINGS[rng.integers(3)]}
+    return NoiseConfig(**chosen, loss=("mse", "huber")[rng.integers(2)])
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_levels_stay_where_their_weights_are_finite(seed, monkeypatch):
+    config = draw_settings(np.random.default_rng(seed))
+    tokens = [1, 256, 16384, 4096**2][seed % 4]
+    if seed % 2:
+        rare = RARE["randn"].astype("float32") * config.std
+        mean = config.mean if config.sampling == "logit_normal" else 0.0
+        monkeypatch.setattr(wf, "rand", lambda *a, **k: wf.tensor(RARE["rand"], dtype="float32"))
+        monkeypatch.setattr(wf, "randn", lambda *a, **k: wf.tensor(rare + np.float32(mean)))
+    sigma = flow.draw_sigma(config, 500, tokens)
+    values = sigma.numpy()
+    assert np.isfinite(values).all() and values.min() > 0 and values.max() <= 1, config
+    weights = flow.sigma_weights(config, sigma)
+    assert weights is None or np.isfinite(weights.numpy()).all(), config
+    x = wf.zeros((values.size, 3), dtype="float32")
+    assert np.isfinite(flow.velocity_loss(config, x, x + 2, sigma).item()), config
+
+
+@pytest.mark.parametrize("scale", ENDS["mode_scale"])
+def test_modes_fall_with_what_is_drawn(scale):
+    """From 1 to 0, and no further: the range of the scale is where that is so."""
+    u = np.linspace(0, 1, 10_001)
+    found = flow.mode_density(wf.tensor(u), scale).numpy()
+    assert found[0] == 1 and abs(found[-1]) < 1e-12 and np.diff(found).max() < 1e-12
+
+
+@pytest.mark.parametrize("scale", [-1.01, 1.76, 3.0, 10.0, float("nan"), float("inf")])
+def test_modes_that_turn_back_are_refused(scale):
+    if np.isfinite(scale):
+        u = np.linspace(0, 1, 10_001)
+        assert np.diff(flow.mode_density(wf.tensor(u), scale).numpy()).max() > 0
+    with pytest.raises(wf.errors.ArgumentError, match="mode_scale"):
+        NoiseConfig(sampling="mode", mode_scale=scale)
+
+
+@pytest.mark.parametrize("name", [n for n in ENDS if n != "mode_scale"])
+@pytest.mark.parametrize("value", [0.0, -1e9, 1e9, float("nan"), float("inf")])
+def test_settings_out_of_range_are_refused(name, value):
+    if name == "mean" and value == 0:
+        return
+    with pytest.raises(wf.errors.ArgumentError, match=f"{name}="):
+        NoiseConfig(**{name: value})

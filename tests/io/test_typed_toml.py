@@ -127,3 +127,27 @@ def test_files_that_cannot_be_read(tmp_path):
     file.write_bytes(b"#" * (LONGEST + 1))
     with pytest.raises(wf.errors.ConfigError, match="bytes, which no configuration has"):
         read_toml(file, Run)
+
+
+NESTED = {
+    "lists": lambda n: "steps = " + "[" * n + "]" * n,
+    "tables": lambda n: "steps = " + "{a = " * n + "1" + "}" * n,
+    "lists of tables": lambda n: "sizes = " + "[{a = " * n + "1" + "}]" * n,
+    "dotted keys": lambda n: "noise" + ".a" * n + " = 1",
+    "headers": lambda n: "[noise" + ".a" * n + "]\nb = 1",
+    "unknown keys": lambda n: "a" + ".a" * n + " = 1",
+}
+
+
+@pytest.mark.parametrize("depth", [5, 30, 300, 990, 1100, 5000])
+@pytest.mark.parametrize("kind", NESTED)
+def test_files_that_are_nested_are_refused(kind, depth, tmp_path):
+    with pytest.raises(wf.errors.ConfigError, match=r"run\.toml") as caught:
+        read(tmp_path, NESTED[kind](depth))
+    assert ("nested more" in str(caught.value)) is (depth > 20)
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "-" + "9" * 5000, "0x" + "f" * 9999, "1e99999"])
+def test_numbers_of_many_digits_are_refused(number, tmp_path):
+    with pytest.raises(wf.errors.ConfigError, match=r"run\.toml"):
+        read(tmp_path, f"steps = {number}")

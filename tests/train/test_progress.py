@@ -47,7 +47,7 @@ def test_what_matters_is_shown(width):
     if width >= 80:
         assert "ETA 0:00:00" in last and "━" * 10 in last
     if width >= 170:
-        assert "perplexity" in last and "grad norm" in last and "epoch 1" in last
+        assert "perplexity" in last and "grad norm" in last and "epoch 2" in last
 
 
 @pytest.mark.parametrize("width", range(1, 60, 7))

@@ -256,7 +256,7 @@ def test_lines(capsys):
     places = [line.split("  ")[0] for line in lines]
     assert places == ["step 3/8", "step 4", "step 6/8", "step 8/8", "step 8"]
     number = r"-?[\d.]+(e[+-]\d+)?"
-    pattern = rf"step 3/8  epoch 0  loss {number}  grad norm {number}  lr 0.01  absolute {number}"
+    pattern = rf"step 3/8  epoch 1  loss {number}  grad norm {number}  lr 0.01  absolute {number}"
     assert re.fullmatch(rf"{pattern}  [\d,.]+ samples/s  ETA \d:\d\d:\d\d", lines[0])
     assert re.fullmatch(rf"step 4  validation  loss {number}  absolute {number}", lines[1])
     loss = run.history["loss"][2]
@@ -273,7 +273,7 @@ def test_lines_say_what_was_left_out_and_why_it_stopped(capsys):
     )
     run.fit(loader(), steps=20, validation=loader(), validate_every=2)
     said = capsys.readouterr().err
-    assert "step 2/20  epoch 0  skipped: not finite (loss inf, grad norm nan)" in said
+    assert "step 2/20  epoch 1  skipped: not finite (loss inf, grad norm nan)" in said
     assert "stopped: loss was best with" in said
 
 
@@ -294,7 +294,7 @@ def test_a_bar_at_a_terminal(monkeypatch):
     run.fit(loader(), epochs=3, validation=loader())
     said = written.getvalue()
     last = [line for line in said.splitlines() if "epoch" in line][-1]
-    for part in ("epoch 2", "12/12", f"loss {run.history['loss'][-1]:.4g}", "grad norm", "lr 0.01"):
+    for part in ("epoch 3", "12/12", f"loss {run.history['loss'][-1]:.4g}", "grad norm", "lr 0.01"):
         assert part in last
     assert "samples/s" in last and "ETA 0:00:00" in last and "validation  loss" in said
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)

@@ -17,6 +17,20 @@ Weighting = Literal["none", "sigma_sqrt", "cosmap"]
 # The shift's exponent is linear in the number of tokens of an image, through these two points.
 _FEW, _FEW_SHIFT = 256, 0.5
 _MANY, _MANY_SHIFT = 4096, 1.15
+_LARGEST = 80.0
+# The least σ: that of the numbers in (0, 1] that are drawn. 1/σ² is finite.
+LEAST = 2.0**-24
+# Where u → 1 − u − s·(cos²(πu/2) − 1 + u) falls from 1 to 0: −1 ≤ s ≤ 2/(π − 2).
+_MODES = (-1.0, 2 / (pi - 2))
+# The least and the largest of settings; with others almost all levels are 0, or almost all are 1.
+_RANGES = {
+    "mean": (-10.0, 10.0),
+    "std": (1e-3, 10.0),
+    "mode_scale": _MODES,
+    "shift": (1e-3, 1e3),
+    "huber_delta": (1e-6, 1e6),
+}
+_WHY = {"mode_scale": ": with others σ leaves [0, 1]"}
 
 
 @dataclass(frozen=True)
@@ -26,7 +40,7 @@ class NoiseConfig:
     sampling    how σ is drawn: "logit_normal" (the logistic function of a normal number),
                 "sigmoid" (the same with mean 0), "uniform", or "mode" (Esser et al. 2024)
     mean, std   of the normal number
-    mode_scale  the strength of "mode"
+    mode_scale  the strength of "mode", from −1 to 2/(π − 2) ≈ 1.75
     shift       a factor s that moves σ to s·σ/(1 + (s − 1)·σ); "resolution": the factor that the
                 sampler takes for so many tokens
     weighting   what errors are multiplied by: "none", "sigma_sqrt" (σ⁻²), "cosmap"
@@ -59,17 +73,16 @@ class NoiseConfig:
                     f"NoiseConfig: {name}={getattr(self, name)!r}, expected one of "
                     f"{', '.join(known)}"
                 )
-        for name in ("std", "huber_delta"):
-            if not getattr(self, name) > 0:
+        for name, (least, most) in _RANGES.items():
+            value = getattr(self, name)
+            if name == "shift" and value == "resolution":
+                continue
+            if not isinstance(value, int | float) or not least <= value <= most:
+                other = " or 'resolution'" if name == "shift" else ""
                 raise wf.errors.ArgumentError(
-                    f"NoiseConfig: {name}={getattr(self, name)!r}, expected a number > 0"
+                    f"NoiseConfig: {name}={value!r}, expected a number from {least:.7g} to "
+                    f"{most:.7g}{other}{_WHY.get(name, '')}"
                 )
-        if self.shift != "resolution" and not (
-            isinstance(self.shift, int | float) and self.shift > 0
-        ):
-            raise wf.errors.ArgumentError(
-                f"NoiseConfig: shift={self.shift!r}, expected a number > 0 or 'resolution'"
-            )
 
 
 def shift_exponent(tokens: int) -> float:
@@ -87,7 +100,9 @@ def shift_exponent(tokens: int) -> float:
 
 def shift_factor(config: NoiseConfig, tokens: int) -> float:
     """The factor that σ is shifted by, for an image of so many tokens."""
-    return exp(shift_exponent(tokens)) if config.shift == "resolution" else float(config.shift)
+    if config.shift != "resolution":
+        return float(config.shift)
+    return exp(min(shift_exponent(tokens), _LARGEST))  # from there on all σ are 1 in float32
 
 
 def shifted(sigma: Tensor, factor: float) -> Tensor:
@@ -105,7 +120,7 @@ def shifted(sigma: Tensor, factor: float) -> Tensor:
 
 
 def draw_sigma(config: NoiseConfig, count: int, tokens: int, device: str | None = None) -> Tensor:
-    """Levels of noise for so many samples, float32.
+    """Levels of noise for so many samples, float32, from 2⁻²⁴ to 1.
 
     config  how they are drawn
     count   how many
@@ -126,7 +141,8 @@ def draw_sigma(config: NoiseConfig, count: int, tokens: int, device: str | None 
         drawn = 1 - wf.rand(count, dtype=wf.float32, device=device)
         if config.sampling == "mode":
             drawn = mode_density(drawn, config.mode_scale)
-    return shifted(drawn, shift_factor(config, tokens))
+    # What rounds to zero has no weight 1/σ².
+    return shifted(drawn, shift_factor(config, tokens)).clip(LEAST, 1.0)
 
 
 def mode_density(u: Tensor, scale: float) -> Tensor:

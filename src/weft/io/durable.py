@@ -52,6 +52,8 @@ def write_file(path: Path, chunks: Iterable[Chunk]) -> None:
             disk.remove(apart)
         if isinstance(e, OSError) and is_full(e) and not isinstance(e, DiskFull):
             raise disk_full(path, e, counted.whole()) from e
+        if isinstance(e, OSError) and e.errno is not None and not isinstance(e, DiskFull):
+            raise OSError(e.errno, os.strerror(e.errno), str(path)) from e  # not the other name
         raise
 
 

@@ -3,15 +3,15 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import EDQUOT, ENOSPC
+from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 
 from ..errors import DiskFull
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error says that a disk, or a quota on it, is full."""
-    return isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT)
+    """Whether an error says that a disk, a quota on it, or the limit of a file's size is full."""
+    return isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT, EFBIG)
 
 
 def disk_full(path: Path, error: OSError, needed: int | None = None) -> DiskFull:
@@ -23,6 +23,14 @@ def disk_full(path: Path, error: OSError, needed: int | None = None) -> DiskFull
     """
     number = ENOSPC if error.errno is None else error.errno
     wants = "" if needed is None else f"{needed:,} bytes are needed, "
+    if number == EFBIG:
+        made = DiskFull(
+            f"{path}: {os.strerror(number)}: {wants}and files may not be as long here; raise the "
+            "limit (`ulimit -f unlimited`), or take another file system, and repeat the command, "
+            "what was saved before is as it was"
+        )
+        made.errno, made.needed = number, needed
+        return made
     made = DiskFull(
         f"{path}: {os.strerror(number)}: {wants}{_free(path)}; make room and repeat the command, "
         "what was saved before is as it was"

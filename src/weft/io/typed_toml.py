@@ -19,6 +19,9 @@ from .toml_lines import key_lines
 Config = TypeVar("Config")
 
 LONGEST = 1 << 20  # bytes of a file
+_DEEPEST = 20  # tables in tables
+_NESTING = (dict, list)
+_LARGEST = 10**300  # larger ones are no floating-point numbers, and cannot always be printed
 
 
 class Misfits(errors.ConfigError):
@@ -88,14 +91,32 @@ def read_toml(path: str | Path, kind: type[Config]) -> tuple[Config, Problems]:
     """
     path = Path(path)
     text = _text(path)
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
-        raise errors.ConfigError(f"{path}: not TOML: {e}") from None
+    data = _parse(path, text)
     problems = Problems(path, key_lines(text))
     made: Any = read_table(kind, data, (), problems)
     problems.raise_if_any()
     return made, problems
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(text)
+    except ValueError as e:  # numbers with too many digits are none of tomllib's own errors
+        raise errors.ConfigError(f"{path}: not TOML: {e}") from None
+    except RecursionError:
+        data = None
+    level: list[Any] = [data]
+    for _ in range(_DEEPEST):
+        if any(isinstance(x, int) and abs(x) > _LARGEST for x in level):
+            raise errors.ConfigError(f"{path}: not TOML: an integer of more than 300 digits")
+        inner = [x.values() if isinstance(x, dict) else x for x in level if type(x) in _NESTING]
+        level = [y for x in inner for y in x]
+    if data is None or any(type(x) in _NESTING for x in level):
+        raise errors.ConfigError(
+            f"{path}: tables or lists that are nested more than {_DEEPEST} deep, which no "
+            "configuration has"
+        )
+    return data
 
 
 def _text(path: Path) -> str:

@@ -141,6 +141,7 @@ class Optimizer:
     whole: ClassVar[bool] = False  # whether the rule needs the whole parameter at once
     traced: ClassVar[bool] = True  # whether the rule is arithmetic only
     can_skip: ClassVar[bool] = True  # whether a device can leave a step out
+    estimates_rate: ClassVar[bool] = False  # whether lr is a factor of a rate that it estimates
     started: ClassVar[dict[str, Any]] = {"step": 0}  # the numbers of a new state
     shaping: ClassVar[tuple[str, ...]] = ()  # the options that determine the arrays of a state
     switched_on: ClassVar[dict[str, Any]] = {}  # settings under which a state has all its arrays

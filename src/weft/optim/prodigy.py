@@ -143,6 +143,7 @@ class Prodigy(Optimizer):
     shaping = ("beta1", "slice_p")
     switched_on = {"beta1": 0.9}  # noqa: RUF012
     apart = ("s", "p0")
+    estimates_rate = True
 
     def __init__(self, params: Any = None, config: Any = None, **options: Any):
         self._estimate: Estimate | None = None  # numbers, or cells; None: none yet

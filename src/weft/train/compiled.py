@@ -12,14 +12,23 @@ from ..compiler.jit import compile
 from ..core import dtypes
 from ..core.checkpointing import MIB, CheckpointConfig
 from ..core.record import field, record
+from ..core.value import TENSORS
 from ..optim import clip_grad_value
+from ..optim.norms import is_asynchronous
 from ..optim.optimizer import average_bytes, state_bytes
 from ..transform.modes.backward import no_grad
+from ..transform.modes.trees import flatten
+from .arguments import device_of
 from .objective import Means
 from .step import Pairs, Stepper, changing_buffers
 
 # The largest number of batch shapes, hence of variants.
 VARIANTS = 32
+# Bytes of values in between that a program keeps while others run. More are allocated anew at each
+# turn: with the tables of addresses that is some microseconds for each step of the program.
+KEPT = 1 << 20
+# A program's name, whether gradients are there already, and the shapes and dtypes of its batch.
+Kind = tuple[str, bool, tuple[tuple[Any, Any], ...]]
 
 
 def compile_part(
@@ -40,6 +49,8 @@ class CompiledStepper(Stepper):
     """
 
     _programs: dict[str, Any] = field(init=False, default_factory=dict)
+    _latest: list[Kind] = field(init=False, default_factory=list)  # the last that has run
+    _arenas: dict[Kind, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("gradient", "norm", "unscaled", "update"):
@@ -51,6 +62,33 @@ class CompiledStepper(Stepper):
         """Free the memory of the programs."""
         for program in self._programs.values():
             program.release()
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether a step's result is there only some time after its launch."""
+        return is_asynchronous(device_of(self.model) or "cpu")
+
+    def _enter(self, name: str, batch: Any, first: bool) -> None:
+        """Free the memory of the program that has run last, if another one runs now.
+
+        With a budget that is always so. Without one it is if much would be kept twice, but not
+        where programs are captured graphs, which would have to be captured again.
+
+        first  whether there are no gradients yet
+        """
+        shapes = [(x.shape, x.dtype) for x in flatten(batch)[0] if type(x) in TENSORS]
+        kind: Kind = name, first, tuple(shapes)
+        if self._latest and self._latest[0] != kind:
+            limited = self.checkpoint is not None and self.checkpoint.budget is not None
+            if limited or (not self.runs_ahead and self._arena(self._latest[0]) > KEPT):
+                self.release()
+        self._latest[:] = [kind]
+
+    def _arena(self, kind: Kind) -> int:
+        """The bytes of values in between of the program that has run last."""
+        if kind not in self._arenas:
+            self._arenas[kind] = self._programs[kind[0]].memory.arena
+        return self._arenas[kind]
 
     def _other_bytes(self) -> int:
         """What a step holds beside the gradient's program: moments, averages, buffers' copies."""
@@ -86,6 +124,7 @@ class CompiledStepper(Stepper):
         return failure
 
     def _add_gradient(self, batch, share: float, means: Means, reserve: int) -> float:
+        self._enter("gradient", batch, reserve > 0 or share == 1)
         try:
             loss, metrics = self._programs["gradient"](batch, share * self.precision.factor())
         except errors.BudgetExceeded as e:

@@ -3,6 +3,7 @@
 import sys
 from contextlib import suppress
 from importlib.util import find_spec
+from math import isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from .. import errors
 from ..profile import gpu
 from ..profile.counter import counted_now
 from ..profile.page import size
-from .arguments import device_of
+from .arguments import base_of, device_of
 from .callbacks import Callback
 
 if TYPE_CHECKING:
@@ -28,9 +29,14 @@ def progress_for(choice: bool | str, log_every: int) -> Callback | None:
     return Bar() if choice == "bar" else Lines(log_every)
 
 
-def quantities(row: dict[str, float]) -> list[tuple[str, str]]:
-    """The quantities of a step to show: (name, number) pairs."""
-    shown = {name: value for name, value in row.items() if name not in ("step", "epoch")}
+def quantities(row: dict[str, float], trainer: "Trainer | None" = None) -> list[tuple[str, str]]:
+    """The quantities of a step to show: (name, number) pairs.
+
+    trainer  that took the step: the rate of an optimizer that finds its own is not shown
+    """
+    own = trainer is not None and base_of(trainer.optimizer).estimates_rate
+    hidden = {"step", "epoch"} | ({"lr"} if own or isnan(row.get("lr", 0.0)) else set())
+    shown = {name: value for name, value in row.items() if name not in hidden}
     names = {"grad_norm": "grad norm"}
     return [(names.get(name, name), f"{value:.4g}") for name, value in shown.items()]
 
@@ -74,7 +80,7 @@ class Pace:
 
     def describe(self, trainer: "Trainer", row: dict[str, float]) -> str:
         """The text for a step: quantities, speed and time left."""
-        parts = [f"{name} {number}" for name, number in quantities(row)]
+        parts = [f"{name} {number}" for name, number in quantities(row, trainer)]
         parts.append(f"{self.speed(trainer)} {unit_of(trainer)}/s")
         memory = memory_of(trainer)
         if memory is not None:
@@ -163,7 +169,12 @@ class Lines(Callback):
 
 def _place(trainer, row) -> str:
     total = "" if trainer.total_steps is None else f"/{trainer.total_steps}"
-    return f"step {row['step']}{total}  epoch {row['epoch']}"
+    return f"step {row['step']}{total}  {_epoch(row)}"
+
+
+def _epoch(row) -> str:
+    """Of what is counted from 0: the first is epoch 1."""
+    return f"epoch {row['epoch'] + 1}"
 
 
 def _skip(row) -> str:
@@ -231,7 +242,7 @@ class Bar(Callback):
         unit = unit_of(trainer)
         total = "" if trainer.total_steps is None else f"/{trainer.total_steps}"
         ranks = {"loss": 1, "lr": 6, "grad norm": 8}
-        said = [(ranks.get(n, 9), f"{n} {number}") for n, number in quantities(row)]
+        said = [(ranks.get(n, 9), f"{n} {number}") for n, number in quantities(row, trainer)]
         place, speed = (0, f"{row['step']}{total}"), self._pace.speed(trainer)
         kept = [place, *[part for part in said if part[0] == 1], (2, f"{speed} {unit}/s")]
         roomy = len(fitting(kept, self._bar.console.width)) == len(kept)
@@ -239,7 +250,7 @@ class Bar(Callback):
         left = (4, f"ETA {clock(self._pace.seconds_left(trainer))}")
         memory = memory_of(trainer)
         counted = [] if memory is None else [(5, brief(*memory))]
-        return [(7, f"epoch {row['epoch']}"), (3, BAR), place, *said, pace, *counted, left]
+        return [(7, _epoch(row)), (3, BAR), place, *said, pace, *counted, left]
 
     def on_skip(self, trainer: "Trainer", row: dict[str, float]) -> None:
         self._bar.console.print(f"{_place(trainer, row)}  {_skip(row)}")

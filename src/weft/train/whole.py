@@ -23,9 +23,7 @@ from ..ops import logic
 from ..ops.elementwise import where
 from ..optim import clip_grad_value, clip_grads_with_norm
 from ..optim.conditional import Condition, taken_if
-from ..optim.norms import is_asynchronous
 from ..transform.modes.backward import no_grad
-from ..transform.modes.trees import flatten
 from . import joint
 from .arguments import device_of
 from .compiled import CompiledStepper, compile_part
@@ -89,7 +87,6 @@ class WholeStepper(CompiledStepper):
     """
 
     _flag: "WithholdingFlag" = field(init=False)
-    _latest: list[Any] = field(init=False, default_factory=list)  # the kind of the last program
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,11 +94,6 @@ class WholeStepper(CompiledStepper):
         for name, config in (("part", self._gradient_config()), ("step", self.checkpoint)):
             part = getattr(self, f"_compute_{name}")
             self._programs[name] = compile_part(f"Trainer.{name}", part, config)
-
-    @property
-    def runs_ahead(self) -> bool:
-        """Whether a step's result is there only some time after its launch."""
-        return is_asynchronous(device_of(self.model) or "cpu")
 
     # Launching
 
@@ -123,22 +115,22 @@ class WholeStepper(CompiledStepper):
             self.optimizer.set_lr(lr)
         earlier, drawn, kept = [], [], {}
         for batch, share in zip(batches[:-1], shares[:-1], strict=True):
-            earlier.append(self._run("part", batch, share))
+            earlier.append(self._run("part", not earlier, batch, share))
             kept = earlier[-1][2] | kept
             drawn.append(random.get_state())
         computed = [[v for v in m.values() if type(v) in TENSORS] for _, m, _ in earlier]
         given = [loss for loss, _, _ in earlier], computed, kept
-        vector, *layout = self._run("step", batches[-1], shares[-1], *given)
+        vector, *layout = self._run("step", not earlier, batches[-1], shares[-1], *given)
         read, numbers = begin_read(vector), _StepNumbers(shares, earlier, *layout)
         return Launched(lambda: self._outcome(read(), numbers, total, drawn))
 
-    def _run(self, name: str, *args: Any) -> Any:
-        """Run a program; with a budget, none keeps its memory for another one."""
+    def _run(self, name: str, first: bool, *args: Any) -> Any:
+        """Run a program.
+
+        first  whether it is that of a step's first batch
+        """
+        self._enter(name, args[0], first)
         limited = self.checkpoint is not None and self.checkpoint.budget is not None
-        kind = name, [(x.shape, x.dtype) for x in flatten(args[0])[0] if type(x) in TENSORS]
-        if limited and self._latest not in ([], [kind]):
-            self.release()
-        self._latest[:] = [kind]
         with self.refusals(name), self.ranks.own_streams():
             found = self._programs[name](*args)
         if args[1] < 1 and limited:

@@ -246,8 +246,8 @@ class Maker:
         self.expect(path, "unsupported-format", caption=False)
 
     def stray(self):
-        kind = self.rng.integers(5)
-        path = self.name([".json", "", ".txt", ".npz", ".md"][kind])
+        kind = self.rng.integers(4)
+        path = self.name([".json", "", ".npz", ".md"][kind])
         path.write_bytes(b"{}")
         self.expected[str(path)] = "ignored"
 
@@ -266,10 +266,57 @@ class Maker:
     def link(self):
         outside = self.root.parent / f"outside{self.made}.png"
         picture(self.rng, (64, 64)).save(outside)
-        targets = [outside, "/etc/passwd", "nothing", self.root.parent]
         path = self.name(".png")
-        path.symlink_to(targets[self.rng.integers(4)])
-        self.expected[str(path)] = "ignored"
+        targets = {
+            outside: "used",
+            "/etc/passwd": {"unreadable", "truncated"},
+            "/dev/zero": "unreadable",
+            "nothing": "unreadable",
+            path.name: "unreadable",
+            self.root.parent: "ignored",
+        }
+        target = list(targets)[self.rng.integers(len(targets))]
+        path.symlink_to(target)
+        self.expect(path, targets[target], caption=targets[target] != "ignored")
+
+    def linked_caption(self):
+        """The text of another folder, or none that there is."""
+        path = self.good()
+        caption = path.with_suffix(".txt")
+        caption.unlink()
+        outside = self.root.parent / f"text{self.made}"
+        outside.write_text("a thing from afar")
+        there = self.rng.random() < 0.5
+        caption.symlink_to(
+            outside if there else ["nothing", caption.name, "/dev/zero"][self.made % 3]
+        )
+        self.expected[str(path)] = "used" if there else "caption-unreadable"
+
+    def linked_mask(self):
+        path = self.good()
+        mask, outside = path.with_name(f"{path.stem}-mask.png"), self.root.parent / "mask.png"
+        with Image.open(path) as image:
+            picture(self.rng, image.size, "L").save(outside := outside.with_stem(f"m{self.made}"))
+        there = self.rng.random() < 0.5
+        mask.symlink_to(outside if there else ["nothing", mask.name, "/dev/zero"][self.made % 3])
+        self.expected |= {str(mask): "mask", str(path): "used" if there else "mask-unreadable"}
+
+    def loud_caption(self):
+        path = self.good()
+        path.with_suffix(".txt").rename(path.with_suffix(".TXT"))
+        self.expected[str(path.with_suffix(".TXT"))] = self.expected.pop(
+            str(path.with_suffix(".txt"))
+        )
+
+    def two_captions(self):
+        path = self.good()
+        path.with_suffix(".Txt").write_text("another")
+        self.expected |= {str(path.with_suffix(".Txt")): "caption", str(path): "duplicate-caption"}
+
+    def lonely_caption(self):
+        path = self.name(str(self.rng.choice([".txt", ".TXT"])))
+        path.write_text("a thing")
+        self.expected[str(path)] = "orphan-caption"
 
     def inner_link(self):
         target = self.good()
@@ -280,7 +327,7 @@ class Maker:
     def pipe(self):
         path = self.name(".png")
         os.mkfifo(path)
-        self.expected[str(path)] = "ignored"
+        self.expect(path, "unreadable")
 
 
 KINDS = [name for name, f in vars(Maker).items() if callable(f) and not name.startswith("_")]

@@ -35,7 +35,8 @@ def check(report, expected: dict) -> None:
         else:
             assert found.pop(path) in (what if isinstance(what, set) else {what}), path
     assert not found
-    assert report.captions == sum(w == "caption" for w in expected.values())
+    texts = sum(w in ("caption", "orphan-caption") for w in expected.values())
+    assert report.captions == texts
     assert report.masks == sum(w == "mask" for w in expected.values())
 
 
@@ -77,9 +78,7 @@ def test_problems_stop_with_the_whole_list(tmp_path):
         one_image(tmp_path / "images", f"{i}.png", caption=None)
     one_image(tmp_path / "images", "good.png")
     stop = ScanSettings(problems={"missing-caption": "stop"})
-    with pytest.raises(
-        DatasetError, match=r"(?s)3 of 4 images.*0\.png.*1\.png.*2\.png.*default_caption"
-    ):
+    with pytest.raises(DatasetError, match=r"(?s)3 files.*0\.png.*1\.png.*2\.png.*default_caption"):
         scan([Source(tmp_path / "images")], stop, BUCKETS)
     assert len(scan([Source(tmp_path / "images")], LIMITS, BUCKETS).samples) == 1
     with pytest.raises(ArgumentError, match="missing-captions"):
@@ -100,6 +99,7 @@ def test_captions(tmp_path):
     found = scan([Source(folder, caption_extension=".caption")], LIMITS, BUCKETS)
     assert [s.caption for s in found.samples] == ["b"]
     assert sorted(i.path[-5:] for i in found.ignored) == ["a.txt", "c.txt"]
+    assert [r.problem for r in found.refused] == ["missing-caption"] * 2
     empty = scan([Source(folder, default_caption="")], LIMITS, BUCKETS)
     assert [s.caption for s in empty.samples] == ["two\nlines é", "", ""]
 
@@ -112,7 +112,9 @@ def test_masks_in_a_folder(tmp_path):
     one_image(folder / "masks", "c.png", None, mode="L")
     (folder / "masks" / "readme").write_text("x")
     report = scan([Source(folder, mask_folder=folder / "masks")], LIMITS, BUCKETS)
-    assert report.adds_up() and report.masks == 1 and len(report.ignored) == 2
+    assert report.adds_up() and report.masks == 1 and len(report.ignored) == 1
+    assert [(r.problem, r.path[-11:]) for r in report.refused] == [("orphan-mask", "masks/c.png")]
+    (folder / "masks" / "c.png").unlink()
     assert [s.mask and s.mask[-11:] for s in report.samples] == ["masks/a.jpg", None]
     (folder / "masks" / "a.png").write_bytes((folder / "a.png").read_bytes())
     report = scan([Source(folder, mask_folder=folder / "masks")], LIMITS, BUCKETS)

@@ -28,9 +28,10 @@ def write(folder, **sections):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A folder with a finished run of one step, without masks."""
+    """A folder with a finished run of one step; one image has a mask."""
     folder = tmp_path_factory.mktemp("run")
     make_files(folder)
+    grey(folder / "images" / f"{names(folder)[0]}-mask.png", 100)
     train(write(folder))
     return folder
 
@@ -40,7 +41,8 @@ def grey(path, level):
 
 
 def names(folder):
-    return sorted(p.stem for p in (folder / "images").glob("*.png"))
+    found = sorted(p.stem for p in (folder / "images").glob("*.png"))
+    return [stem for stem in found if not stem.endswith("-mask")]
 
 
 def caption(folder):
@@ -58,7 +60,9 @@ def added(folder):
 
 
 def removed(folder):
-    (folder / "images" / f"{names(folder)[2]}.png").unlink()
+    stem = names(folder)[2]
+    for extension in ("png", "txt"):
+        (folder / "images" / f"{stem}.{extension}").unlink()
 
 
 def masked(folder):

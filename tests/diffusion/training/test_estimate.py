@@ -24,6 +24,7 @@ from weft.diffusion.training.run import prepare_data, train_on
 from weft.diffusion.training.throwaway import BatchKind, BatchMaker
 from weft.diffusion.training.validation import ValidationBatches
 from weft.profile import Counter
+from weft.train import compiled
 
 from .tiny import SECTIONS, write_config
 
@@ -166,6 +167,46 @@ def test_random_runs(tmp_path, seed):
     said, measured = wf.diffusion.estimate(config), measured_peak(config)
     print(seed, sections, said.peak, measured, said.peak / measured - 1)
     assert said.peak == pytest.approx(measured, rel=TOLERANCE)
+
+
+def test_parts_of_a_step_take_the_memory_of_one(tmp_path):
+    """Batches of a step run one after the other: what they compute is there once."""
+    peaks, said = {}, {}
+    for parts in (1, 2, 4):
+        folder = tmp_path / str(parts)
+        folder.mkdir()
+        more = settings(True, "plain", f"accumulate = {parts}\n")
+        more["train"] = more["train"].replace("batch = 2", "batch = 1")
+        config = read_config(write_run(folder, "wide", count=5, **more))
+        said[parts] = wf.diffusion.estimate(config)
+        peaks[parts] = measured_peak(config)
+        assert said[parts].peak == pytest.approx(peaks[parts], rel=TOLERANCE), parts
+    print(peaks)
+    gradients = said[1].parts()["trained parameters"]
+    assert all(peaks[n] <= 1.1 * peaks[1] + gradients for n in peaks), peaks
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_the_result_does_not_depend_on_what_is_kept(tmp_path, monkeypatch, accumulate):
+    """To the bit: programs that keep their memory, and programs that never do."""
+    train, found = settings(True, "plain", f"accumulate = {accumulate}\n"), []
+    sides = "resolutions = [40, 56]\nstep = 8\nshortest = 8\nlongest = 128\nupscale = true"
+    for kept in (0, 1 << 40):
+        monkeypatch.setattr(compiled, "KEPT", kept)
+        folder = tmp_path / str(kept)
+        folder.mkdir()
+        config = read_config(write_run(folder, count=9, **train | {"images": sides}))
+        data = prepare_data(config)
+        wf.random.seed(1)
+        model = build.load_model(config)
+        build.add_adapters(model, config)
+        trainer = build.make_trainer(config, model, 4)
+        trainer.fit(build.make_loader(data.trained, config), epochs=2)
+        weights = {n: p.detach().numpy() for n, p in model.named_parameters() if p.requires_grad}
+        found.append((list(trainer.history["loss"]), weights))
+    (losses, weights), (others, same) = found
+    assert losses == others and len(losses) > 3
+    assert all(np.array_equal(w, same[n]) for n, w in weights.items())
 
 
 def test_a_part_that_is_left_out_is_noticed(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,18 +42,20 @@ class SourceFiles:
 
     images        by stem; several under one stem are a problem
     others        images that are not read, with the reason
-    captions      by the images' stems
+    captions      by the images' stems; several under one stem are a problem
     masks         by the images' stems
-    orphan_masks  images that are named as masks of no image
+    orphan_masks  images that are masks of no image by their names or their folder
+    orphan_captions  captions of no image
     ignored       everything else
     entries       how many files and folders there are
     """
 
     images: dict[str, list[FoundFile]] = field(default_factory=dict)
     others: list[tuple[FoundFile, str]] = field(default_factory=list)
-    captions: dict[str, FoundFile] = field(default_factory=dict)
+    captions: dict[str, list[FoundFile]] = field(default_factory=dict)
     masks: dict[str, list[FoundFile]] = field(default_factory=dict)
     orphan_masks: list[FoundFile] = field(default_factory=list)
+    orphan_captions: list[FoundFile] = field(default_factory=list)
     ignored: list[Ignored] = field(default_factory=list)
     entries: int = 0
 
@@ -76,14 +77,16 @@ def find_files(source: Source) -> SourceFiles:
             "images give mask_suffix, such as '-mask'"
         )
     extension = source.caption_extension
-    if extension.lower() in READABLE | OTHER_IMAGES:
+    ending = extension.lower()
+    if ending in READABLE | OTHER_IMAGES:
         raise DatasetError(
             f"Source: caption_extension={extension!r} is that of images; give '.txt'"
         )
     found = SourceFiles()
     files = list(_walk(root, root, source.recursive, masks, found))
-    captions = [f for f in files if f.extension == extension]
-    _sort_images([f for f in files if f.extension != extension], found, source.mask_suffix)
+    captions = [f for f in files if f.extension.lower() == ending]
+    others = [f for f in files if f.extension.lower() != ending]
+    _sort_images(others, found, source.mask_suffix)
     _sort_captions(captions, found)
     if masks is not None:
         _sort_masks(list(_walk(masks, masks, False, None, found)), found)
@@ -101,7 +104,10 @@ def _folder(what: str, path: str | os.PathLike[str]) -> str:
 def _walk(
     root: str, folder: str, recursive: bool, masks: str | None, found: SourceFiles
 ) -> Iterator[FoundFile]:
-    """The regular files below a folder, by the bytes of their names; what is no such is noted."""
+    """The files below a folder, by the bytes of their names; folders and hidden ones are noted.
+
+    Links to files are as these. Whether a file can be read shows when it is.
+    """
     for entry in sorted(os.scandir(folder), key=lambda e: os.fsencode(e.name)):
         if entry.is_dir(follow_symlinks=False):
             if masks is not None and os.path.realpath(entry.path) == masks:
@@ -110,7 +116,7 @@ def _walk(
                 yield from _walk(root, entry.path, recursive, masks, found)
                 continue
         found.entries += 1
-        reason = _why_ignored(entry, root)
+        reason = _why_ignored(entry)
         if reason is not None:
             found.ignored.append(Ignored(entry.path, reason))
             continue
@@ -119,21 +125,13 @@ def _walk(
         yield FoundFile(entry.path, name, stem, extension)
 
 
-def _why_ignored(entry: os.DirEntry[str], root: str) -> str | None:
+def _why_ignored(entry: os.DirEntry[str]) -> str | None:
     if entry.name.startswith("."):
         return "hidden"
     if entry.is_dir(follow_symlinks=False):
         return "a folder inside, which is not searched; make it a source, or set recursive"
-    target = os.path.realpath(entry.path)
-    if entry.is_symlink():
-        if os.path.commonpath([root, target]) != root:
-            return "a link that leaves the folder"
-        if not os.path.exists(target):
-            return "a link to nothing"
-        if os.path.isdir(target):
-            return "a link to a folder"
-    if not stat.S_ISREG(os.stat(target).st_mode):
-        return "not a regular file"
+    if entry.is_symlink() and os.path.isdir(entry.path):
+        return "a link to a folder"
     return None
 
 
@@ -174,9 +172,9 @@ def _sort_captions(files: list[FoundFile], found: SourceFiles) -> None:
     stems = {*found.images, *(other.stem for other, _ in found.others)}
     for file in files:
         if file.stem in stems:
-            found.captions[file.stem] = file
+            found.captions.setdefault(file.stem, []).append(file)
         else:
-            found.ignored.append(Ignored(file.path, "a caption without an image"))
+            found.orphan_captions.append(file)
 
 
 def _sort_masks(files: list[FoundFile], found: SourceFiles) -> None:
@@ -187,7 +185,7 @@ def _sort_masks(files: list[FoundFile], found: SourceFiles) -> None:
         elif file.stem in found.images:
             found.masks.setdefault(file.stem, []).append(file)
         else:
-            found.ignored.append(Ignored(file.path, "a mask without an image"))
+            found.orphan_masks.append(file)
 
 
 def check_apart(sources: list[Source]) -> None:

@@ -82,9 +82,9 @@ class ScanReport:
     """Every file and folder that was found, once.
 
     samples   the images that are used, by source and name
-    refused   the images that are not
+    refused   the images that are not, and masks and captions without an image
     ignored   what is neither image nor caption nor mask in use, with the reason
-    captions  how many files are captions of images
+    captions  how many files are captions, of an image or of none
     masks     how many files are masks of images
     entries   how many files and folders there are
 
@@ -104,7 +104,7 @@ class ScanReport:
     @property
     def images(self) -> int:
         """How many images there are, used or not."""
-        return len(self.samples) + len(self.refused)
+        return len(self.samples) + len([r for r in self.refused if r.problem != "orphan-caption"])
 
     def adds_up(self) -> bool:
         """Whether every file and folder was accounted for once.
@@ -126,10 +126,14 @@ class ScanReport:
 
     def _summary(self) -> list[str]:
         lines = [
-            f"{self.images} images: {len(self.samples)} used, {len(self.refused)} refused",
+            f"{self.images} images: {len(self.samples)} used, "
+            f"{self.images - len(self.samples)} refused",
             f"{self.entries} files: {self.images} images, {self.captions} captions, "
             f"{self.masks} masks, {len(self.ignored)} ignored",
         ]
+        orphans = len(self.samples) + len(self.refused) - self.images
+        if orphans:
+            lines.append(f"{orphans} captions have no image")
         defaults = sum(s.caption_file is None for s in self.samples)
         if defaults:
             lines.append(f"{defaults} images have their source's default caption")

@@ -91,7 +91,7 @@ def scan(
         tuple([outcome for outcome in outcomes if isinstance(outcome, Sample)]),
         tuple([outcome for outcome in outcomes if isinstance(outcome, Refusal)]),
         tuple([ignored for files in found for ignored in files.ignored]),
-        captions=sum(len(files.captions) for files in found),
+        captions=sum(_captions(files) for files in found),
         masks=sum(len(masks) for files in found for masks in files.masks.values()),
         entries=sum(files.entries for files in found),
     )
@@ -108,14 +108,24 @@ def _images(files: SourceFiles) -> list[tuple[FoundFile, Refused | None]]:
     for stem, same in files.images.items():
         others = ", ".join(printable(f.name) for f in same)
         twice = Refused("duplicate-stem", f"{others} have one stem") if same[1:] else None
+        texts = ", ".join(printable(f.name) for f in files.captions.get(stem, ()))
+        if len(files.captions.get(stem, ())) > 1:
+            twice = twice or Refused("duplicate-caption", f"{texts} are captions of it")
         masks = ", ".join(printable(f.name) for f in files.masks.get(stem, ()))
         if len(files.masks.get(stem, ())) > 1:
             twice = twice or Refused("duplicate-mask", f"{masks} are masks of it")
         found += [(file, twice) for file in same]
     found += [(file, Refused("unsupported-format", why)) for file, why in files.others]
-    why = "named as a mask, but there is no image of that name"
+    why = "a mask, but there is no image of that name"
     found += [(file, Refused("orphan-mask", why)) for file in files.orphan_masks]
+    why = "a caption, but there is no image of that name"
+    found += [(file, Refused("orphan-caption", why)) for file in files.orphan_captions]
     return sorted(found, key=lambda pair: pair[0].name.encode("utf-8", "surrogateescape"))
+
+
+def _captions(files: SourceFiles) -> int:
+    """How many files are captions, of an image or of none."""
+    return sum(len(same) for same in files.captions.values()) + len(files.orphan_captions)
 
 
 @record
@@ -166,11 +176,12 @@ def examine_image(file: FoundFile, among: Pairing) -> Sample:
 
 def _caption(file: FoundFile, among: Pairing) -> tuple[str, str | None]:
     """The caption of an image, and the file that it is from; None: the source's default."""
-    found, default = among.files.captions.get(file.stem), among.source.default_caption
-    if found is None:
+    files, default = among.files.captions.get(file.stem), among.source.default_caption
+    if files is None:
         if default is None:
             raise Refused("missing-caption", f"no {file.stem}{among.source.caption_extension}")
         return default, None
+    found = files[0]
     data = read_bytes(found.path, CAPTION_BYTES, "caption-unreadable", "caption-too-long")
     try:
         text = data.decode("utf-8-sig").strip()
@@ -223,6 +234,6 @@ def _stop(report: ScanReport) -> None:
         )
         listed = "\n  ".join(str(r) for r in stops[:_LISTED])
         raise DatasetError(
-            f"scan: {len(stops)} of {report.images} images have problems at which to stop:\n  "
+            f"scan: {len(stops)} files have problems at which to stop:\n  "
             f"{listed}{more}\nMend them, or set these problems to 'skip' (TOML: images.problems)"
         )

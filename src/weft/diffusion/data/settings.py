@@ -11,25 +11,28 @@ from typing import Any
 
 from ...errors import ArgumentError
 
+_WRITE = "write the caption, or give its folder one (TOML: caption; Python: default_caption)"
 # Each problem that an image can have, and what to do about it.
 PROBLEMS = {
-    "unreadable": "save the image again",
+    "unreadable": "save the image again, or mend the link to it",
     "truncated": "copy or save the image again",
     "huge": "scale the image down, or raise max_pixels or max_bytes (TOML: in [images])",
     "animated": "save one frame as an image of its own",
     "too-small": "take a larger image, add a lower resolution, or allow upscale",
     "aspect": "crop the image, or lower keep",
-    "missing-caption": "write the caption, or give its folder one (default_caption; TOML: caption)",
-    "empty-caption": "write the caption, or give its folder one (default_caption; TOML: caption)",
+    "missing-caption": _WRITE,
+    "empty-caption": _WRITE,
     "caption-encoding": "save the caption as UTF-8",
     "caption-too-long": "shorten the caption",
-    "caption-unreadable": "make the caption a file that can be read",
+    "caption-unreadable": "make the caption a file that can be read, or a link to one",
+    "duplicate-caption": "keep one of the captions",
+    "orphan-caption": "put the image beside its caption, or take the file away",
     "duplicate-stem": "rename one of the images and its caption",
     "mask-size": "save the mask in the size of its image",
-    "mask-unreadable": "save the mask again",
+    "mask-unreadable": "save the mask again, or mend the link to it",
     "empty-mask": "make the mask white where the loss counts, or remove it",
     "duplicate-mask": "keep one of the masks",
-    "orphan-mask": "put the image beside its mask, or rename the file",
+    "orphan-mask": "put the image there, or take the mask away or rename it",
     "unsupported-mode": "save the image as 8-bit RGB",
     "unsupported-format": "save the image as PNG, JPEG or WebP",
     "transparent": "flatten the image, or set alpha='white'",

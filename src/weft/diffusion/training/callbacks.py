@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ class AdapterFiles(wf.train.Callback):
 
     def __init__(self, section: OutputSection):
         self.section = section
+        self._warned: set[tuple[str, str]] = set()
 
     @property
     def folder(self) -> Path:
@@ -116,7 +118,16 @@ class AdapterFiles(wf.train.Callback):
         with trainer.averaged():
             for layout in self.section.layouts:
                 file = self._file(name, layout)
-                wf.nn.save_lora(trainer.model, file, layout, self.section.dtype)
+                with warnings.catch_warnings(record=True) as caught:
+                    wf.nn.save_lora(trainer.model, file, layout, self.section.dtype)
+                for one in caught:
+                    self._warn_once(layout, str(one.message).replace(str(file), ""), one)
+
+    def _warn_once(self, layout: str, text: str, warning: warnings.WarningMessage) -> None:
+        """Pass a warning on, unless it is that of an earlier file."""
+        if (layout, text) not in self._warned:
+            self._warned.add((layout, text))
+            warnings.warn(warning.message, stacklevel=2)
 
 
 def newest_adapter(section: OutputSection) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import floor
 from typing import TYPE_CHECKING, Any
 
 import weft as wf
@@ -40,9 +41,28 @@ def check_run(config: TrainConfig, say: Callable[[Any], None]) -> None:
     stops = [r for r in report.refused if r.action == "stop"]
     if stops:
         raise wf.errors.DatasetError(
-            f"{len(stops)} of {report.images} images have problems at which to stop: mend them, or "
+            f"{len(stops)} files have problems at which to stop: mend them, or "
             "give images.problems = 'skip'"
         )
     if not report.samples:
         raise wf.errors.DatasetError("no image can be trained on; see the list of problems")
-    check_data(config, sizes, encoders, report)
+    kinds = check_data(config, sizes, encoders, report)
+    for line in remarks(config, build.run_length(config, kinds.batches)):
+        say(line)
+
+
+_UNTRAINED = 0.05  # the largest share of the beginning in an average that is not remarked on
+
+
+def remarks(config: TrainConfig, steps: int) -> list[str]:
+    """What a run of so many steps does as it is told, and few will want."""
+    decay = config.train.ema
+    share = 0.0 if decay is None else decay**steps
+    if decay is None or share <= _UNTRAINED:
+        return []
+    most = floor(10_000 * _UNTRAINED ** (1 / steps)) / 10_000
+    return [
+        f"warning: train.ema = {decay:g}: after {steps} steps {100 * share:.0f} % of the averages, "
+        f"which the adapter files hold, are still what there was before the first step; give "
+        f"{most:g} or less, or leave ema out"
+    ]

@@ -147,6 +147,13 @@ def _run(config: TrainConfig) -> Iterator[Problem]:
             f"{config.schedule.name!r} beside an optimizer without a learning rate, which finds "
             "its own; give optimizer.lr, or leave the schedule out",
         )
+    scheduled = config.schedule.name != "constant" or config.schedule.options.get("warmup_steps")
+    if config.optimizer.averages and scheduled:
+        yield (
+            ("schedule", "name" if config.schedule.name != "constant" else "warmup_steps"),
+            f"a schedule beside {config.optimizer.name!r}, which does without one; leave it out "
+            "(optimizer.warmup_steps warms up), or give another optimizer.name",
+        )
     if train.ema is not None and config.optimizer.averages:
         yield (
             ("train", "ema"),

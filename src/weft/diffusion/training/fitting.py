@@ -79,6 +79,7 @@ def check_data(
     report     of the folders
     from_step  the step that it goes on from, if that is said
     """
+    check_masks(config, report)
     kinds = kinds_of_report(config, encoders, report)
     refuse(config, schedule_misfits(config, build.run_length(config, kinds.batches)))
     settings = build.make_settings(config)
@@ -91,6 +92,24 @@ def check_data(
     if config.train.memory_budget_mb is not None:
         check_budget(config, Footprint(config, sizes, kinds).find())
     return kinds
+
+
+def check_masks(config: TrainConfig, report: ScanReport) -> None:
+    """Raise if a folder's images are to have masks, and none has one.
+
+    config  the configuration
+    report  of the folders
+    """
+    for i, folder in enumerate(config.data):
+        found = [s.mask is not None for s in report.samples if s.source == i]
+        if found and not any(found) and (folder.masks or folder.mask_suffix) is not None:
+            key = "masks" if folder.mask_suffix is None else "mask_suffix"
+            given = folder.masks if folder.mask_suffix is None else repr(folder.mask_suffix)
+            text = (
+                f"{given}: there is no mask of any image in {folder.path}, which would be trained "
+                f"on as a whole; name the masks after their images, or leave {key} out"
+            )
+            refuse(config, [(("data", i, key), text)])
 
 
 def check_cache(config: TrainConfig, encoders: Encoders, report: ScanReport) -> None:
@@ -364,7 +383,23 @@ def check_patterns(config: TrainConfig, names: list[str]) -> None:
             near = get_close_matches(pattern, kinds, 4, 0.0)
             text = f"{pattern!r} matches none of the {len(names)} linear layers; among them are "
             found.append((place, text + ", ".join(near)))
-    refuse(config, found)
+    refuse(config, found or _shadowed(config, names))
+
+
+def _shadowed(config: TrainConfig, names: list[str]) -> list[tuple[Place, str]]:
+    """The rules whose layers all belong to earlier ones."""
+    found: list[tuple[Place, str]] = []
+    left = set(names)
+    for i, rule in enumerate(config.adapter.rules):
+        own = {name for name in names if fnmatchcase(name, rule.pattern)}
+        if not own & left:
+            text = (
+                f"{rule.pattern!r} matches {len(own)} layers, all of which earlier rules match, "
+                "and the first that matches counts: put it before them, or leave it out"
+            )
+            found.append((("adapter", "rules", i, "pattern"), text))
+        left -= own
+    return found
 
 
 def chosen_layers(config: TrainConfig, names: list[str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import weft as wf
 from weft.profile.valueless import device_of_plan, planned_on
 from weft.train import footprint
+from weft.train.compiled import KEPT
 
 from .build import make_trainer, run_length
 from .pictures import Sampling, denoise
@@ -235,12 +236,17 @@ class _Programs:
     fixed    what is there all the time
     config   the configuration
     steps    of the run: it sees no more kinds of batches
+
+    With a budget one arena is there. Without one, on the CPU, so is one that is larger than `KEPT`,
+    beside all that are not; on a GPU each program keeps its own.
     """
 
     def __init__(self, fixed: dict[str, int], config: TrainConfig, steps: int):
         self._fixed, self._accumulate = fixed, config.train.accumulate
         self._kinds = steps * config.train.accumulate
-        self._limited = config.train.memory_budget_mb is not None
+        limited = config.train.memory_budget_mb is not None
+        self._limited, self._shared = limited, limited or config.train.device == "cpu"
+        self._kept = 0 if limited else KEPT
         self._steps: list[tuple[int, dict[str, int]]] = []  # an arena, and what a call adds
         self._evaluations: list[tuple[int, dict[str, int]]] = []
 
@@ -262,16 +268,22 @@ class _Programs:
         self._evaluations.append((p.arena, call | {"parameters kept": self._fixed["averages"]}))
 
     def _most(self, steps: list[Any], evaluations: list[Any]) -> dict[str, int]:
-        """All arenas stay; with a budget those of one step, or of one evaluation, are there."""
+        """Arenas stay; with a budget those of one step, or of one evaluation, are there."""
         most = self._kinds * (1 if self._accumulate == 1 else 4)  # programs that run
-        arenas = sum(sorted([a for a, _ in steps], reverse=True)[:most])
+        arenas = sorted([a for a, _ in steps], reverse=True)[:most]
         evaluated = sum([a for a, _ in evaluations])
-        found = []
-        for arena, call in steps:
-            found.append({PROGRAMS: arena if self._limited else arenas + evaluated} | call)
-        there = evaluated if self._limited else arenas + evaluated
-        found += [{PROGRAMS: there} | call for _, call in evaluations]
+        beside = 0 if self._limited else evaluated
+        found = [{PROGRAMS: self._there(arenas, a) + beside} | call for a, call in steps]
+        last = 0 if self._limited else self._there(arenas, max(arenas, default=0))
+        found += [{PROGRAMS: last + evaluated} | call for _, call in evaluations]
         return max(found, key=_sum, default={})
+
+    def _there(self, arenas: list[int], own: int) -> int:
+        """The arenas of steps that are there while a program runs, its own among them."""
+        if not self._shared:
+            return sum(arenas)
+        kept = sum([a for a in arenas if a <= self._kept])
+        return kept + (own if own > self._kept else 0)
 
     def parts(self) -> dict[str, int]:
         """The parts of the peak."""
