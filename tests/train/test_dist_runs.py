@@ -568,3 +568,54 @@ def test_a_run_that_diverges_goes_back_on_all_ranks(compile, tmp_path):
     for folder in (".", "aside"):
         kept = [wf.io.steps(tmp_path / name / folder) for name in ("one", "several")]
         assert kept[0] == kept[1] != []
+
+
+@pytest.mark.parametrize("call", ["evaluate", "save"])
+def test_what_one_rank_does_alone_is_told_to_all(call, tmp_path):
+    """As after `if rank == 0:`: no rank waits, and none reads the facts of another call."""
+
+    class Alone(wf.train.Callback):
+        def on_step_end(self, trainer, row):
+            if wf.dist.rank() == 0 and row["step"] == 2:
+                trainer.save() if call == "save" else trainer.evaluate(rows())
+
+    def rows():
+        x = wf.ones((12, 3))
+        return wf.train.DataLoader(wf.train.TensorDataset(x, x[:, :1]), batch_size=4)
+
+    def program(rank):
+        model = wf.nn.Linear(3, 1)
+        options = {"dist": True, "progress": False, "callbacks": [Alone()], "directory": tmp_path}
+        loss = wf.nn.functional.mse_loss
+        trainer = wf.train.Trainer(model, wf.optim.SGD(model, lr=0.1), loss, **options)
+        trainer.fit(rows(), steps=6)
+
+    found = outcomes(WAY, program)
+    assert all(isinstance(e, errors.RanksDiffer) for e in found), found
+    assert any("different places" in str(e) for e in found)
+
+
+def test_a_wrapped_model_is_trained_by_its_own_reducer(tmp_path):
+    """Without a second one, which finds no gradients and would say that none are there."""
+    loss = wf.nn.functional.mse_loss
+
+    def program(rank):
+        rng = np.random.default_rng(0)
+        x = wf.tensor(rng.normal(size=(24, 3)))
+        data = wf.train.DataLoader(wf.train.TensorDataset(x, x[:, :1] ** 2), batch_size=6)
+        plain = wf.nn.Linear(3, 1).double()
+        plain.load_state_dict({"weight": np.ones((1, 3)), "bias": np.zeros(1)})
+        model = wf.dist.DataParallel(plain, compression=wf.dist.TopK(0.4))
+        optimizer = wf.optim.SGD(model, lr=0.05)
+        with pytest.raises(errors.ArgumentError, match="TopK"):
+            kept = wf.train.Trainer(
+                model, optimizer, loss, dist=True, progress=False, directory=tmp_path
+            )
+            kept.fit(data, steps=8)
+        before = wf.dist.world.world().sent["all_gather"]
+        wf.train.Trainer(model, optimizer, loss, dist=True, progress=False).fit(data, steps=8)
+        assert model.last_sync.step == 7
+        return wf.dist.world.world().sent["all_gather"] - before, plain.weight.tolist()
+
+    first, second = run(2, program)
+    assert first == second
