@@ -20,9 +20,9 @@ Apart from that modules register what they define, each in a table that says so:
 TABLE), array types (`core/backends.py` BACKENDS), kinds of boxes (`core/box.py`), what the layers
 above applying do (`core/dispatch.py` above). Modules that `import weft` does not load register
 further handlers of forks (`io/lock.py`, `transform/checkpoint/disk.py`, `compiler/compiled.py`,
-`compiler/native/machine.py`, `compiler/native/shielded.py`, `compiler/cpu`), and two of the
-interpreter's exit, which end the thread pool (`compiler/cpu/runtime/thread_pool.py`) and wait for
-LLVM (`compiler/native/shielded.py`).
+`compiler/native/machine.py`, `compiler/native/shielded.py`, `compiler/cpu`, `dist/world.py`), and
+three of the interpreter's exit, which end the thread pool (`compiler/cpu/runtime/thread_pool.py`),
+wait for LLVM (`compiler/native/shielded.py`) and leave the group of processes (`dist/world.py`).
 """
 
 import sys
