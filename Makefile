@@ -79,6 +79,8 @@ bench: $(FULL)  ## the scoreboard beside the peers (bench/RESULTS.md), then oper
 	$(BIN)/python -m bench.memory_budget
 	$(BIN)/python bench/kernels.py
 	$(BIN)/python bench/linear.py
+	for what in mlp gpt overlap compression; do PYTHONPATH=.:bench $(BIN)/python bench/dist.py $$what; done
+	PYTHONPATH=. $(BIN)/python bench/dist_simulate.py
 
 SOAKS := tests/test_fuzz.py tests/test_growth.py tests/io tests/train tests/dist tests/diffusion/data tests/diffusion/training \
   tests/examples/test_flux_lora.py tests/arrays/test_every_function.py \

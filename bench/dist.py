@@ -4,8 +4,8 @@ Run: python bench/dist.py [mlp | gpt | overlap | compression] [processes]
 The same model, weights, numbers and SGD in the same processes, one core each, timed in turns with
 a barrier before each step; medians and best rounds of the slowest rank. Ratios are Weft / PyTorch.
 `overlap`: a link that takes a given time for each collective, beside computing and sending alone.
-`compression`: the bytes of a step, and the loss of the GPT after 300 steps of AdamW on text of a
-Markov chain.
+`compression`: the bytes of a step, and the loss after 300 steps (or the environment's STEPS) of the
+example's GPT on its text, and of the scoreboard's on text of a Markov chain.
 """
 
 import os
@@ -16,6 +16,7 @@ import sys
 import time
 
 ROUNDS, TURN = 8, 5
+STEPS = int(os.environ.get("STEPS", "300"))
 
 
 def launch(mode: str, size: int) -> None:
@@ -195,44 +196,94 @@ def text(rng, count: int, length: int, symbols: int):
     return found
 
 
-def compression(steps: int = 300) -> None:
+def chain_task():
+    """The scoreboard's GPT on text of a Markov chain: the model, and what draws a batch's loss."""
     import numpy as np
     import torch
     from scoreboard.problems import BATCH, LENGTH, VOCABULARY
 
     import weft as wf
 
-    group = wf.dist.init()
     torch.manual_seed(0)
-    weights = {k: v.clone() for k, v in network("gpt", torch).state_dict().items()}
+    model = network("gpt", wf)
+    model.load_state_dict(network("gpt", torch).state_dict())
+    rng = np.random.default_rng(wf.dist.rank() + 1)
+
+    def loss(called):
+        ids = text(rng, max(BATCH // 4, 1), LENGTH, VOCABULARY)
+        out = called(wf.tensor(ids[:, :-1])).reshape(-1, VOCABULARY)
+        return wf.nn.functional.cross_entropy(out, wf.tensor(ids[:, 1:].reshape(-1)))
+
+    return model, loss, wf.optim.AdamW(model, lr=1e-3), None
+
+
+def example_task():
+    """The GPT of examples/gpt.py on its text, with its Adam, schedule and clipping."""
+    import numpy as np
+
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "examples"))
+    import gpt
+
+    import weft as wf
+
+    written = gpt.TEXT.read_text()
+    characters = gpt.Characters(written)
+    windows = gpt.Windows(characters.encode(written)[: len(written) * 9 // 10], gpt.CONTEXT)
+    wf.random.seed(0)
+    model = gpt.GPT(len(characters.alphabet))
+    rng, share = np.random.default_rng(0), gpt.BATCH // wf.dist.size()
+
+    def loss(called):
+        at = rng.integers(0, len(windows), gpt.BATCH)[wf.dist.rank() * share :][:share]
+        return gpt.loss(called, windows.gather_batch(at))
+
+    schedule = wf.optim.CosineScheduler(gpt.RATE, gpt.RATE / 10, STEPS // 10, STEPS)
+    return model, loss, wf.optim.Adam(model, lr=gpt.RATE), schedule
+
+
+def trained(task, kind) -> tuple[float, int]:
+    """The mean loss of the last tenth of the steps, and the bytes that a rank gives in a step."""
+    import weft as wf
+
+    model, loss_of, optimizer, schedule = task()
+    called, losses, sent = wf.dist.DataParallel(model, compression=kind), [], 0
+    group = wf.dist.world.world()
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(called)
+        before = sum(group.sent.values())
+        loss.backward()
+        sent = sum(group.sent.values()) - before
+        if schedule is not None:
+            wf.optim.clip_grad_norm(model.parameters(), 1.0)
+            optimizer.set_lr(schedule.get_lr(step))
+        optimizer.step()
+        losses.append(wf.dist.all_reduce(loss.detach(), "mean").item())
+    return statistics.mean(losses[-STEPS // 10 :]), sent
+
+
+def compression() -> None:
+    import weft as wf
+
+    group = wf.dist.init()
     kinds = {
         "none": None,
         "bfloat16": "bfloat16",
         "float16": "float16",
         "top 1 %": wf.dist.TopK(0.01),
-        "PowerSGD rank 4": wf.dist.PowerSGD(rank=4, start=0.1, total_steps=steps),
+        "PowerSGD rank 4": wf.dist.PowerSGD(rank=4, start=0.1, total_steps=STEPS),
     }
-    base = None
-    for name, kind in kinds.items():
-        model = network("gpt", wf)
-        model.load_state_dict(weights)
-        wrapped = wf.dist.DataParallel(model, compression=kind)
-        called, optimizer = wf.compile(wrapped), wf.optim.AdamW(model, lr=1e-3)
-        rng, losses = np.random.default_rng(group.rank + 1), []
-        for _ in range(steps):
-            ids = text(rng, max(BATCH // 4, 1), LENGTH, VOCABULARY)
-            out = called(wf.tensor(ids[:, :-1])).reshape(-1, VOCABULARY)
-            loss = wf.nn.functional.cross_entropy(out, wf.tensor(ids[:, 1:].reshape(-1)))
-            optimizer.zero_grad()
-            before = sum(group.sent.values())
-            loss.backward()
-            sent = sum(group.sent.values()) - before
-            optimizer.step()
-            losses.append(wf.dist.all_reduce(loss.detach(), "mean").item())
-        last = statistics.mean(losses[-20:])
-        base = last if base is None else base
-        if group.rank == 0:
-            print(f"{name:16} loss {last:.4f} ({last / base - 1:+.2%}), bytes of a step {sent}")
+    for task in (example_task, chain_task):
+        base = None
+        for name, kind in kinds.items():
+            last, sent = trained(task, kind)
+            base = last if base is None else base
+            if group.rank == 0:
+                print(
+                    f"{task.__name__:13} {name:16} loss {last:.4f} ({last / base - 1:+.2%}), "
+                    f"bytes of a step {sent}",
+                    flush=True,
+                )
     wf.dist.finalize()
 
 
