@@ -604,6 +604,7 @@ def test_a_wrapped_model_is_trained_by_its_own_reducer(tmp_path):
         x = wf.tensor(rng.normal(size=(24, 3)))
         data = wf.train.DataLoader(wf.train.TensorDataset(x, x[:, :1] ** 2), batch_size=6)
         plain = wf.nn.Linear(3, 1).double()
+        plain.reducer = "an attribute of the user's own"
         plain.load_state_dict({"weight": np.ones((1, 3)), "bias": np.zeros(1)})
         model = wf.dist.DataParallel(plain, compression=wf.dist.TopK(0.4))
         optimizer = wf.optim.SGD(model, lr=0.05)

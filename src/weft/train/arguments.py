@@ -209,10 +209,13 @@ def _check_validation(plan: TrainingPlan, schedule) -> None:
 
 def check_compression(model: Any, directory: Any) -> None:
     """Refuse to save runs whose gradients are compressed by what remembers earlier ones."""
-    reducer = getattr(model, "reducer", None)
-    if directory is not None and reducer is not None and reducer.compressor.state:
-        raise errors.ArgumentError(
-            f"Trainer: {reducer.compression!r} remembers on each rank what was not sent, which "
-            "checkpoints of a Trainer do not have, so that a run could not go on to the bit; "
-            "give no directory, or a compression without a memory ('float16', 'bfloat16', None)"
-        )
+    from ..dist.parallel import DataParallel  # most runs have no other ranks
+
+    if directory is not None and isinstance(model, DataParallel):
+        if model.reducer.compressor.state:
+            raise errors.ArgumentError(
+                f"Trainer: {model.reducer.compression!r} remembers on each rank what was not sent, "
+                "which checkpoints of a Trainer do not have, so that a run could not go on to the "
+                "bit; give no directory, or a compression without a memory ('float16', 'bfloat16', "
+                "None)"
+            )

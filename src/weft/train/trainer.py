@@ -351,7 +351,8 @@ class Trainer:
         >>> len(trainer.fit(wf.train.DataLoader(data, batch_size=2), epochs=3))
         6
         """
-        arguments.check_compression(self.model, self.directory)
+        if not self.ranks.alone:
+            arguments.check_compression(self.model, self.directory)
         plan = TrainingPlan(loader, epochs, steps, validation, validate_every)
         arguments.check_plan(plan, self.schedule)
         arguments.bind(self.optimizer, self.model)  # either may have changed since
