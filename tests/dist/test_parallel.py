@@ -722,3 +722,24 @@ def test_steps_of_averaged_gradients_without_backward_go_on():
 
 def data_of_all():
     return [wf.tensor(a) for a in data(24)]
+
+
+def test_buffers_that_do_not_change_are_neither_written_nor_sent_again():
+    """Statistics that are frozen stay in graphs, on all ranks; 8-bit weights are sent once."""
+
+    def rank(r):
+        frozen = wf.nn.BatchNorm1d(5)
+        packed = wf.nn.Linear8bit.from_linear(wf.nn.Linear(5, 64))
+        plain = wf.nn.Sequential(wf.nn.Linear(5, 5), frozen, packed, wf.nn.Linear(64, 3))
+        model = wf.dist.DataParallel(plain)
+        frozen.eval()
+        x, y = shard(data(12, "float32"), r, 2)
+        loss = loss_of(model, x, y)
+        before = wf.dist.world.world().sent["broadcast"]
+        loss.backward(retain_graph=True)
+        sent = wf.dist.world.world().sent["broadcast"] - before
+        loss.backward()
+        return sent
+
+    nbytes = sum(b.nbytes for b in wf.nn.BatchNorm1d(5).buffers())
+    assert all(sent <= nbytes + 8 * 10 for sent in run(2, rank))

@@ -98,10 +98,13 @@ def _send(member: Member, group: list[Any]) -> Any:
 
 
 def _take(group: list[Any], flat: Any) -> None:
+    """Write what is not the same: graphs may have saved tensors that nothing has changed."""
     at = 0
     with no_grad():
         for x in group:
-            x.copy_(wrap(flat[at : at + x.size].reshape(x.shape)))
+            new = wrap(flat[at : at + x.size].reshape(x.shape))
+            if not (x.detach() == new).all().item():
+                x.copy_(new)
             at += x.size
 
 

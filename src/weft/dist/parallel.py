@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from .. import errors
 from ..nn.module import Module
+from ..nn.state import changing_buffers
 from .reducer import GradientReducer, Sync
 from .world import world
 
@@ -54,7 +56,12 @@ class DataParallel(Module):
         group = cast("Member", world())
         own.update(_modules={}, _forward_hooks={}, _forward_pre_hooks={}, module=module)
         own["reducer"] = GradientReducer(
-            module.named_parameters(), group, bucket_mb, compression, module.buffers
+            module.named_parameters(),
+            group,
+            bucket_mb,
+            compression,
+            module.buffers(),
+            partial(changing_buffers, module),
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

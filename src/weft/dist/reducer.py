@@ -54,8 +54,8 @@ class GradientReducer:
     member        the group; its rank 0's values become everyone's
     bucket_mb     megabytes of gradients that one collective reduces
     compression   what is sent of them; None: everything
-    buffers       gives further tensors, that rank 0's values are given to: now, and with each pass
-                  that synchronises
+    buffers       further tensors that rank 0's values are given to
+    changing      gives those of them that they are given to with each pass that synchronises
 
     It works while it is alive. Only `backward()` synchronises: gradients of `wf.grad`, of tapes
     and of vjps are this rank's own, as inside of the function that they differentiate.
@@ -69,7 +69,8 @@ class GradientReducer:
         member: Member,
         bucket_mb: float = 25,
         compression: Compression = None,
-        buffers: Callable[[], Iterable[Tensor]] = tuple,
+        buffers: Iterable[Tensor] = (),
+        changing: Callable[[], Iterable[Tensor]] = tuple,
     ):
         self.member = member
         self._params: dict[str, Tensor] = _each_once(named_params)
@@ -86,13 +87,13 @@ class GradientReducer:
         self._unused: set[int] = set()  # warned about
         self.layout = Layout(self._params, _bucket_bytes(bucket_mb))
         compare_models(member, self.layout.specs, "models")
-        self._buffers = buffers
+        self._changing = changing
         self._stepped: WeakKeyDictionary[Any, int] = (
             WeakKeyDictionary()
         )  # passes before the last step
         self._owned = {id(p) for p in self._params.values()}
         self._calls = 0  # of compiled programs
-        values = [*self._params.values(), *buffers()]
+        values = [*self._params.values(), *buffers]
         broadcast_values(member, values, "the initial state", self.layout.nbytes)
         self._watch_passes()
 
@@ -236,8 +237,8 @@ class GradientReducer:
             ) from None
 
     def share_buffers(self) -> None:
-        """Give buffers the values that they have on rank 0."""
-        buffers = list(self._buffers())
+        """Give the buffers that change the values that they have on rank 0."""
+        buffers = list(self._changing())
         if current.get().staging is None:
             broadcast_values(self.member, buffers, "buffers", 1 << 25)
         elif buffers:

@@ -1,7 +1,7 @@
 """Copying a state, names and arrays, into the memory of a module."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import errors
 from ..arrays.foreign import is_torch
@@ -73,3 +73,13 @@ def _misfit(target, value, given) -> str:
     if narrow or (dtypes.is_complex(value.dtype) and not dtypes.is_complex(target.dtype)):
         return f"{value.dtype}, which {target.dtype} cannot hold"
     return ""
+
+
+def changing_buffers(model: "Module") -> list[Any]:
+    """The buffers of a model but those that stay as they are, as 8-bit weights do."""
+    constant = {
+        id(getattr(module, name))
+        for module in model.modules()
+        for name in getattr(module, "constant_buffers", ())
+    }
+    return [b for b in model.buffers() if id(b) not in constant]

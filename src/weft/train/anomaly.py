@@ -11,12 +11,13 @@ from ..arrays import random
 from ..core.backends import BACKENDS
 from ..core.dtypes import is_inexact
 from ..core.value import TENSORS
+from ..nn.state import changing_buffers
 from ..optim import global_norm
 from ..transform.modes.backward import detect_anomaly
 from ..transform.modes.trees import flatten
 from .arguments import trained_parameters
 from .objective import Means
-from .step import Stepper, changing_buffers
+from .step import Stepper
 
 NOT_FOUND = (
     "The operation could not be found: computed again under wf.detect_anomaly(), the step was "

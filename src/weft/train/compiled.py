@@ -13,6 +13,7 @@ from ..core import dtypes
 from ..core.checkpointing import MIB, CheckpointConfig
 from ..core.record import field, record
 from ..core.value import TENSORS
+from ..nn.state import changing_buffers
 from ..optim import clip_grad_value
 from ..optim.norms import is_asynchronous
 from ..optim.optimizer import average_bytes, state_bytes
@@ -20,7 +21,7 @@ from ..transform.modes.backward import no_grad
 from ..transform.modes.trees import flatten
 from .arguments import device_of
 from .objective import Means
-from .step import Pairs, Stepper, changing_buffers
+from .step import Pairs, Stepper
 
 # The largest number of batch shapes, hence of variants.
 VARIANTS = 32

@@ -9,6 +9,7 @@ from .. import errors
 from ..arrays.inplace import copy_
 from ..core.backends import BACKENDS
 from ..core.record import field, record
+from ..nn.state import changing_buffers
 from ..optim import EMA, clip_grad_value, clip_grads_with_norm, global_norm
 from ..transform.checkpoint.choose import checkpointing
 from ..transform.modes.backward import no_grad
@@ -249,16 +250,6 @@ class Stepper:
             for buffer, before in zip(changing_buffers(self.model), buffers, strict=True):
                 copy_(buffer, before)
         self._forget_gradients()
-
-
-def changing_buffers(model: "Module") -> list[Any]:
-    """The buffers of a model but those that stay as they are, as 8-bit weights do."""
-    constant = {
-        id(getattr(module, name))
-        for module in model.modules()
-        for name in getattr(module, "constant_buffers", ())
-    }
-    return [b for b in model.buffers() if id(b) not in constant]
 
 
 def _culprits(pairs: Pairs, norm: float) -> str:

@@ -19,6 +19,7 @@ from ..core.checkpointing import MIB
 from ..core.record import field, record
 from ..core.settings import current
 from ..core.value import TENSORS, wrap
+from ..nn.state import changing_buffers
 from ..ops import logic
 from ..ops.elementwise import where
 from ..optim import clip_grad_value, clip_grads_with_norm
@@ -29,7 +30,7 @@ from .arguments import device_of
 from .compiled import CompiledStepper, compile_part
 from .objective import Counts, Means
 from .ranks import Ranks
-from .step import Launched, Outcome, changing_buffers, describe_norm
+from .step import Launched, Outcome, describe_norm
 
 # Of a batch of a step: its loss, its metrics, and what buffers were, by position, that it changed.
 BatchResult = tuple[Any, dict[str, Any], dict[int, Any]]
